@@ -93,9 +93,7 @@ class _PartitionReader:
             yield from Fetch(service, part, self.reading.through, self.reading.fail_on_data_loss).batches()
 
 
-class BatchReader(_PartitionReader, DataSourceReader):
-    """Reads once."""
-
+class _BatchReader(_PartitionReader, DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """Resolve start and end offsets once, so that all tasks agree."""
         with Service(self.reading.access) as service:
@@ -248,7 +246,7 @@ class AmsDataSource(spark.DataSource):
     def reader(self, schema: StructType) -> spark.DataSourceReader:
         """Return the reader of a batch query."""
         self._require_ours(schema)
-        return BatchReader(reading(self.options))
+        return _BatchReader(reading(self.options))
 
     def streamReader(self, schema: StructType) -> spark.DataSourceStreamReader:  # noqa: N802  # Spark's name
         """Return the reader of a streaming query."""

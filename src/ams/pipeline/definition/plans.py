@@ -59,8 +59,7 @@ class StreamSource:
         return " ".join([what, *(f"{name}={self.options[name]}" for name in options)])
 
 
-def read_source(value: Value, findings: Findings) -> StreamSource:
-    """Read the section `source`."""
+def _read_source(value: Value, findings: Findings) -> StreamSource:
     told = findings.mapping(value, (*_WHAT, *_OPTIONS))
     chosen = [name for name in _WHAT if name in told]
     if len(chosen) != 1:
@@ -116,16 +115,13 @@ _LONGEST_WINDOW = 10**9  # seconds
 SinkFields = Mapping[str, Value]
 
 
-class Sink(NamedTuple):
-    """Writes rows."""
-
+class _Sink(NamedTuple):
     add: Callable[[Run, DataFrame, int], None]  # writes a batch, exactly once
     replace: Callable[[Run, DataFrame], None] | None
     """Replaces all rows written before; None if they cannot be replaced."""
 
 
-def read_sink(value: Value, steps: Steps, findings: Findings) -> Sink | None:
-    """Read the section `sink`; None if it is invalid."""
+def _read_sink(value: Value, steps: Steps, findings: Findings) -> _Sink | None:
     said = findings.mapping(value, [*_KINDS, *(name for _, names in _KINDS.values() for name in names)])
     kinds = [name for name in _KINDS if name in said]
     if len(kinds) != 1:
@@ -139,7 +135,7 @@ def read_sink(value: Value, steps: Steps, findings: Findings) -> Sink | None:
     return findings.read(value, lambda _: read(said, steps, findings))
 
 
-def _table(said: SinkFields, steps: Steps, findings: Findings) -> Sink:
+def _table(said: SinkFields, steps: Steps, findings: Findings) -> _Sink:
     """Rows of single messages get columns `topic` and `offset`, unless the definition has them."""
     name, columns = said["table"].text(), steps.columns
     if not NAME.fullmatch(name) or name == ROWS:
@@ -157,13 +153,13 @@ def _table(said: SinkFields, steps: Steps, findings: Findings) -> Sink:
         placed = [F.col(SOURCE).getField(each).alias(each) for each in lineage]
         return _without_nul(rows.select("*", *placed), {each: columns[each] for each in by})  # folder names
 
-    return Sink(
+    return _Sink(
         lambda run, rows, batch_id: run.append(run.table(name, schema, by), place_rows(rows), batch_id),
         lambda run, rows: run.result(name, schema, by).replace(place_rows(rows)),
     )
 
 
-def _postgres(said: SinkFields, steps: Steps, findings: Findings) -> Sink:
+def _postgres(said: SinkFields, steps: Steps, findings: Findings) -> _Sink:
     table, place = said["postgres"].text(), said["postgres"].place
     if not _TABLE.fullmatch(table):
         database = "the database is named by AMS_PIPELINE_DATABASE, as it is secret"
@@ -182,10 +178,10 @@ def _postgres(said: SinkFields, steps: Steps, findings: Findings) -> Sink:
 
         upsert(_without_nul(rows, sent).select(*sent), address(""), table, key)
 
-    return Sink(lambda run, rows, _: put(run, one_of_each(rows, key, last=True)), put)
+    return _Sink(lambda run, rows, _: put(run, one_of_each(rows, key, last=True)), put)
 
 
-def _topic(said: SinkFields, steps: Steps, findings: Findings) -> Sink:
+def _topic(said: SinkFields, steps: Steps, findings: Findings) -> _Sink:
     name, place = fields.resource_name(said["topic"]), said["topic"].place
     if steps.whole:
         raise bad(place, "what deduplicate and aggregate make is made anew each time: it cannot be published")
@@ -217,7 +213,7 @@ def _topic(said: SinkFields, steps: Steps, findings: Findings) -> Sink:
         options = {**run.source, "topic": name, "createTopics": str(read.get("create", False)).lower()}
         publish(rows.select(*(made.alias(each) for each, made in {**parts, **order}.items())), options, tuple(order))
 
-    return Sink(put, None)
+    return _Sink(put, None)
 
 
 def _of_type(value: Value, columns: Mapping[str, DataType], needed: str, *kinds: DataType) -> Expression:
@@ -235,13 +231,13 @@ def _attributes(value: Value, steps: Steps, findings: Findings) -> dict[str, Exp
     return found
 
 
-def _console(said: SinkFields, _: Steps, __: Findings) -> Sink:
+def _console(said: SinkFields, _: Steps, __: Findings) -> _Sink:
     shown = said["console"].number(1, _MOST_ROWS)
 
     def show(_: Run, rows: DataFrame, __: int = 0) -> None:
         rows.drop(SOURCE).show(shown, truncate=False)
 
-    return Sink(show, show)
+    return _Sink(show, show)
 
 
 def _no_text(given: Expression) -> str:
@@ -254,7 +250,7 @@ def _without_nul(rows: DataFrame, columns: Mapping[str, DataType]) -> DataFrame:
     return rows.withColumns({name: F.translate(name, "\0", "\ufffd") for name in texts}) if texts else rows
 
 
-_KINDS: Mapping[str, tuple[Callable[[SinkFields, Steps, Findings], Sink], Sequence[str]]] = {
+_KINDS: Mapping[str, tuple[Callable[[SinkFields, Steps, Findings], _Sink], Sequence[str]]] = {
     "table": (_table, ("partition_by",)),
     "postgres": (_postgres, ("key",)),
     "topic": (_topic, ("data", "attributes", "ordering_key", "create", "key_window")),
@@ -304,9 +300,9 @@ def _plan(root: Value, target: str, settings: Sequence[str], findings: Findings)
 
 
 def _plan_of_steps(said: Mapping[str, Value], name: str, folder: str, findings: Findings) -> RunPlan | None:
-    source = read_source(said["source"], findings) if "source" in said else None
+    source = _read_source(said["source"], findings) if "source" in said else None
     steps = read_steps(said.get("steps"), folder, findings)
-    sink = read_sink(said["sink"], steps, findings) if "sink" in said else None
+    sink = _read_sink(said["sink"], steps, findings) if "sink" in said else None
     if source is None or sink is None:
         return None
     to = said["sink"].plain()
@@ -387,7 +383,7 @@ class _Flow:
 
     source: StreamSource
     steps: Steps
-    sink: Sink
+    sink: _Sink
 
     def run(self, run: Run) -> None:
         subscribed = {"subscription": self.source.subscription} if self.source.subscription else {}

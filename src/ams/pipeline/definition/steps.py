@@ -29,8 +29,7 @@ _KINDS_WITH: Mapping[str, str] = {
 }  # fmt: skip
 
 
-def parse_step(value: Value, steps: Steps, findings: Findings) -> None:
-    """Read `parse`."""
+def _parse(value: Value, steps: Steps, findings: Findings) -> None:
     if steps.parse is not None:
         raise bad(value.place, "messages are parsed once")
     if steps.whole or any(word != "filter" for word in steps.said):
@@ -306,7 +305,7 @@ def _cast_and_alias(columns: Mapping[str, Expression]) -> list[Column]:
 
 
 _STEPS: Mapping[str, Callable[[Value, Steps, Findings], None]] = {
-    "parse": parse_step,
+    "parse": _parse,
     "filter": _filter,
     "derive": _derive,
     "select": _select,

@@ -95,12 +95,12 @@ def run(run: Run, options: ReplayOptions) -> None:
     left = progress.messages
     if progress.next != progress.start:
         between = F.col("offset").between(progress.next, progress.stop - 1)
-        left = 0 if progress.is_done else select_messages(run.spark, options).where(between).count()
+        left = 0 if progress.is_done else _select_messages(run.spark, options).where(between).count()
     while not progress.is_done:
         if run.stopping.is_set():
             raise Stopped
         end = min(progress.next + options.slice, progress.stop)
-        rows = select_messages(run.spark, options).where(F.col("offset").between(progress.next, end - 1))
+        rows = _select_messages(run.spark, options).where(F.col("offset").between(progress.next, end - 1))
         key = f"{progress.replay}/{progress.next}"
         told = {"topic": options.to, "idempotencyKey": key, "createTopics": str(options.create_topics)}
         publish(with_origin(rows), {**run.source, **told}, ["offset"])
@@ -111,8 +111,7 @@ def run(run: Run, options: ReplayOptions) -> None:
     run.say(f"replay: messages {progress.messages} of {options.topic} in {options.to}")
 
 
-def select_messages(spark: SparkSession, options: ReplayOptions) -> DataFrame:
-    """Return the selected archived messages."""
+def _select_messages(spark: SparkSession, options: ReplayOptions) -> DataFrame:
     project, topic = options.place
     start, stop = moment(options.start), moment(options.stop)
     first, last = (each.date().isoformat() if each else "" for each in (start, stop))
@@ -170,7 +169,7 @@ def _begin_or_resume(run: Run, options: ReplayOptions) -> ReplayProgress:
     if known is not None:
         return known
     first, stop = F.coalesce(F.min("offset"), F.lit(0)), F.coalesce(F.max("offset") + 1, F.lit(0))
-    [(start, end, count)] = select_messages(run.spark, options).agg(first, stop, F.count(F.lit(1))).collect()
+    [(start, end, count)] = _select_messages(run.spark, options).agg(first, stop, F.count(F.lit(1))).collect()
     progress = ReplayProgress(replay=replay, messages=count, start=start, stop=end, next=start, begun=time.time())
     keep(run.work, progress)
     return progress

@@ -131,7 +131,7 @@ def run(run: Run, options: AvailabilityOptions) -> None:
 def compute_due(run: Run, options: AvailabilityOptions, stored: Table, known: Inputs) -> None:
     """Compute outdated days, a few at a time, publish their events, and draw the board."""
     outbox = Outbox.of(run, options.events_topic) if options.events_topic else None
-    before = {row["date"]: row["fingerprint"] for row in daily(run, "days").read().collect()}
+    before = {row["date"]: row["fingerprint"] for row in _daily(run, "days").read().collect()}
     every = fingerprints(stored.files(), known, options, int(time.time()))
     due = [(day, print_of) for day, print_of in every if before.get(day.day) != print_of]
     for start in range(0, len(due), DAYS_PER_PASS):
@@ -139,7 +139,7 @@ def compute_due(run: Run, options: AvailabilityOptions, stored: Table, known: In
     if outbox:
         outbox.send()
     if due and run.every is None:
-        put(run.work / "board.html", as_page(board(daily(run, "figures").read(), daily(run, "statuses").read())))
+        put(run.work / "board.html", as_page(board(_daily(run, "figures").read(), _daily(run, "statuses").read())))
     run.say(f"computed {', '.join(day.day for day, _ in due)}" if due else "nothing to compute")
 
 
@@ -149,22 +149,21 @@ def compute(run: Run, options: AvailabilityOptions, stored: Table, due: list[Day
     by_day: list[Partition] = [{"date": day.day} for day in days]
     needed = sorted({day_before(day.day, back) for day in days for back in range(3)})
     results = stored.read([{"date": date} for date in needed])
-    told = daily(run, "events")
+    told = _daily(run, "events")
     with persist_rows(figures.compute_rows(results, days, report, options.repeat_hours * 3600)) as rows:
         rows.count()  # fills the cache with all cores; each result below is written by one task
-        daily(run, "statuses").replace(figures.statuses(rows, report), by_day)
+        _daily(run, "statuses").replace(figures.statuses(rows, report), by_day)
         counted = figures.figures(rows, report)
         of_groups = figures.figures_of_groups(counted, [(day.day, *member) for day in days for member in day.members])
-        daily(run, "figures").replace(counted.unionByName(of_groups), by_day)
+        _daily(run, "figures").replace(counted.unionByName(of_groups), by_day)
         told.replace(figures.events(rows), by_day)
     if outbox:
         outbox.put(told.read(by_day))
     computed = [(print_of, day.day) for day, print_of in due]
-    daily(run, "days").replace(run.spark.createDataFrame(computed, figures.DAYS))
+    _daily(run, "days").replace(run.spark.createDataFrame(computed, figures.DAYS))
 
 
-def daily(run: Run, name: str) -> Table:
-    """Return a result table with a partition per day."""
+def _daily(run: Run, name: str) -> Table:
     return run.result(name, figures.DAILY[name], ("date",))
 
 

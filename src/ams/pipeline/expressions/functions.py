@@ -7,8 +7,7 @@ sums are Spark's `try_` forms.
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -28,8 +27,7 @@ _PATTERN = re.compile(r"\\|.[\[({*+?^$]|[\[({*+?^$].", re.DOTALL)
 Plain = str | int | float | bool | None
 
 
-@dataclass(frozen=True, slots=True)
-class Expression:
+class Expression(NamedTuple):
     """A valid expression: its type, and how to build its column."""
 
     type: DataType
@@ -37,8 +35,7 @@ class Expression:
     written: Plain = None  # the value of a literal
 
 
-@dataclass(frozen=True, slots=True)
-class Function:
+class Function(NamedTuple):
     """A function: kinds of arguments, type of the result, and how to build its column."""
 
     takes: str  # kinds of arguments, as in the reference and in errors; `...` after a repeated one

@@ -7,9 +7,8 @@ Names, argument counts and types are checked before Spark starts. The column is 
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
@@ -27,8 +26,7 @@ _MAX_LISTED_NAMES = 12  # names in an error
 _HIGHEST = 2**63 - 1
 
 
-@dataclass(frozen=True, slots=True)
-class _Scope:
+class _Scope(NamedTuple):
     columns: Columns
     rows: Columns | None = None
     """In an aggregation: the columns of the rows of a key, for arguments of aggregates."""

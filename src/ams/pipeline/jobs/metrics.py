@@ -1,8 +1,8 @@
 """The job `metrics`: who used how much in a month, as a table, as CSV, and as a page with plots."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+from typing import NamedTuple
 
 import msgspec
 import pandas as pd
@@ -106,8 +106,7 @@ def figures(counted: DataFrame, keys: Sequence[str]) -> DataFrame:
     return totals.join(busiest, on=list(keys), how="inner").select(*keys, *FIGURES)
 
 
-@dataclass(frozen=True, slots=True)
-class Month:
+class Month(NamedTuple):
     """Figures of the report."""
 
     name: str

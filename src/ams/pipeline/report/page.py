@@ -2,9 +2,8 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -47,16 +46,14 @@ def numeric(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[bool]:
     return [all(row[at] is None or _is_number(row[at]) for row in rows) for at in range(len(head))]
 
 
-@dataclass(frozen=True, slots=True)
-class Figure:
+class Figure(NamedTuple):
     """A plot of `plots`, which escapes labels, with its description."""
 
     svg: str
     caption: str
 
 
-@dataclass(frozen=True, slots=True)
-class Rows:
+class Rows(NamedTuple):
     """A table; numbers are right-aligned."""
 
     head: Sequence[str]
@@ -69,8 +66,7 @@ class Rows:
         return list(zip(self.head, numeric(self.head, self.body), strict=True))
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
+class Section(NamedTuple):
     """A part of a page."""
 
     title: str

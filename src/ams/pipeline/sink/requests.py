@@ -83,8 +83,7 @@ class _OutgoingMessage(msgspec.Struct, omit_defaults=True, rename="camel"):
 _encode = msgspec.json.Encoder().encode
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(NamedTuple):
     """Layout of a frame's columns."""
 
     topic: str | None  # None: each row names its topic

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from ams.pipeline.errors import Broken
 from ams.pipeline.jobs import alarm_messages, federation_messages
-from ams.pipeline.jobs.accounting.reader import AccountingReader
+from ams.pipeline.jobs.accounting import reader
+from ams.pipeline.jobs.accounting.envelope import EnvelopeTrust
 from ams.pipeline.jobs.availability.parse import parse_lists, parse_results
 from ams.pipeline.jobs.cloud.parse import parse as parse_cloud
 from ams.pipeline.message_parser import Parse
@@ -35,7 +36,7 @@ def first_samples(samples: Iterable[Sample]) -> list[Sample]:
 
 JOBS: dict[str, tuple[Parse, list[Sample]]] = {
     "accounting": (
-        AccountingReader(now=texts.NOW),
+        partial(reader.parse, trust=EnvelopeTrust(), now=texts.NOW),
         [Sample("t", text.encode()) for text in ACCOUNTING_TEXTS]
         + first_samples(accounting.messages(1, DAY, sites=1, jobs=20, machines=2, encrypted=0.5)),
     ),

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 from xml.etree.ElementTree import Element, ParseError  # the classes only; defusedxml parses
@@ -31,28 +30,25 @@ class _BrokenText(Broken):
     """A record that holds what is not in the coding of its message."""
 
 
-@dataclass(frozen=True, slots=True)
-class AccountingReader:
-    """Reads messages; one is set aside once, however many of its records are broken: it may be a megabyte."""
+def parse(
+    data: bytes, _: Mapping[str, str], trust: EnvelopeTrust, *, signed_only: bool = False, now: datetime | None = None
+) -> Iterator[formats.Row | Broken]:
+    """Read a message; it is set aside once, however many of its records are broken: it may be a megabyte.
 
-    trust: EnvelopeTrust = EnvelopeTrust()
-    signed_only: bool = False
-    now: datetime | None = None  # the time that ends are compared with; None: when the message is read
-
-    def __call__(self, data: bytes, _attributes: Mapping[str, str]) -> Iterator[formats.Row | Broken]:
-        """Read the data of one message."""
-        text, signer = open_envelope(data, self.trust)
-        if self.signed_only and not signer:
-            raise Broken("not signed")
-        broken: list[Broken] = []
-        for row in records(text, self.now or datetime.now(UTC)):
-            if isinstance(row, Broken):
-                broken.append(row)
-            else:
-                yield {**row, "signer": signer}
-        if broken:
-            more = f"; and {len(broken) - 1} more of this message" if len(broken) > 1 else ""
-            yield Broken(f"{broken[0]}{more}")
+    Ends are compared with `now`; None: the time when the message is read.
+    """
+    text, signer = open_envelope(data, trust)
+    if signed_only and not signer:
+        raise Broken("not signed")
+    broken: list[Broken] = []
+    for row in records(text, now or datetime.now(UTC)):
+        if isinstance(row, Broken):
+            broken.append(row)
+        else:
+            yield {**row, "signer": signer}
+    if broken:
+        more = f"; and {len(broken) - 1} more of this message" if len(broken) > 1 else ""
+        yield Broken(f"{broken[0]}{more}")
 
 
 def records(data: bytes, now: datetime) -> Iterator[formats.Row | Broken]:

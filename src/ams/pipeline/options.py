@@ -313,8 +313,7 @@ KEY_WINDOW_SECONDS = 86400.0  # assumed idempotency window of the service
 _KEY = re.compile(r"[!-~]{1,128}")
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(NamedTuple):
     """Size limits of a request; a larger message has a request of its own."""
 
     messages: int = 1000

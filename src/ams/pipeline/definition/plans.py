@@ -377,8 +377,7 @@ def _values(said: Mapping[str, Value], job: Job[Any], findings: Findings) -> dic
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class _Flow:
+class _Flow(NamedTuple):
     """A definition, ready to run. Steps on all rows keep the rows in a table; the sink gets their result."""
 
     source: StreamSource

@@ -288,8 +288,7 @@ def key_prefix(name: str | None, task: TaskContext) -> str:
     return "/".join(["spark", query, batch, *([name] if name else [])])
 
 
-@dataclass(frozen=True, slots=True)
-class Publisher:
+class Publisher(NamedTuple):
     """Publishes one task's requests, each retried under its key. Thread-safe."""
 
     service: Service

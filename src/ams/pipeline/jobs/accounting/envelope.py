@@ -15,7 +15,6 @@ import hashlib
 import re
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.message import Message
 from email.parser import BytesHeaderParser
@@ -166,8 +165,7 @@ ENCRYPTED: Final = ("application/pkcs7-mime", "application/x-pkcs7-mime")
 MAX_NESTED_ENVELOPES: Final = 3  # an encrypted text that is signed inside has two envelopes
 
 
-@dataclass(frozen=True, slots=True)
-class EnvelopeTrust:
+class EnvelopeTrust(NamedTuple):
     """Files to verify senders and decrypt texts; all may be absent."""
 
     ca: str = ""  # a PEM file, or a folder of them, of the authorities whose certificates are believed

@@ -6,7 +6,6 @@ the level, or only the endpoint if a downtime did.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import chain
@@ -102,8 +101,7 @@ def _happenings(line: timelines.Timeline, available: Collection[str], repeat: in
         previous = change
 
 
-@dataclass(frozen=True, slots=True)
-class _Teller:
+class _Teller(NamedTuple):
     report: str
     site: str
     inputs: DayInputs

@@ -125,10 +125,9 @@ def guard(work: Path, identity: Identity, *, accept_change: bool = False) -> Non
                     changed = _changed_names(known.rows, now.rows) if what == "rows" else what
                     raise ChangedDefinition(f"{work} was made by another definition ({changed} changed): {way_out}")
             if not accept_change:
-                raise ChangedDefinition(
-                    f"{work} was made with other options ({_changed_names(known.options, now.options)} changed):"
-                    f" {way_out}, or --accept-change to go on with the new ones"
-                )
+                changed = _changed_names(known.options, now.options)
+                way_out += ", or --accept-change to go on with the new ones"
+                raise ChangedDefinition(f"{work} was made with other options ({changed} changed): {way_out}")
     if known != now:
         write(work / DEFINITION, identity)
 

@@ -177,10 +177,9 @@ class Run:
         """Add a batch of this run's query to a table, exactly once. Raises `WrongTable` if the table is gone."""
         is_begun = table.root in self._added or table.root in checkpoint.read_begun(self.work)
         if is_begun and not table.exists():  # its rows would be missing
-            raise WrongTable(
-                f"{table.root} is gone, and the checkpoint is behind the messages it was made of; put it back, or "
-                "give another folder with --work to begin anew"
-            )
+            way_out = "put it back, or give another folder with --work to begin anew"
+            behind = "the checkpoint is behind the messages it was made of"
+            raise WrongTable(f"{table.root} is gone, and {behind}; {way_out}")
         self._added[table.root] += table.append(batch, batch_id, self._query)
         checkpoint.begin(self.work, table.root)
 

@@ -72,10 +72,9 @@ class Archiver:
         if is_kept_here(found.query):
             other = found.query.removeprefix(_QUERY)
             raise WrongTable(f"{self.location} is the archive of project {other}; give each project one of its own")
-        raise WrongTable(
-            f"{self.location} is written by the job archive, whose place is in its own checkpoint; "
-            "go on with `ams pipeline run archive`, or give another folder"
-        )
+        way_out = "go on with `ams pipeline run archive`, or give another folder"
+        job = "the job archive, whose place is in its own checkpoint"
+        raise WrongTable(f"{self.location} is written by {job}; {way_out}")
 
     def run(self, every: float | None = None) -> None:
         """Store new messages and merge; with `every`, repeat after so many seconds until stopped.

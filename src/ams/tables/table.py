@@ -294,10 +294,9 @@ class Table:
                 way_on = "give another folder, or that checkpoint"
                 raise WrongTable(f"{self.location} was written from another checkpoint; {way_on}")
             if batch < snapshot.batch:
-                raise WrongTable(
-                    f"{self.location} knows batch {snapshot.batch} already, and this is batch {batch}: the checkpoint "
-                    "is older than the table; give another folder, or the newer checkpoint"
-                )
+                way_on = "the checkpoint is older than the table; give another folder, or the newer checkpoint"
+                batches = f"batch {snapshot.batch} already, and this is batch {batch}"
+                raise WrongTable(f"{self.location} knows {batches}: {way_on}")
             return None if batch == snapshot.batch else TableChange("append", files, numbers=kept)
 
         self._make_ready(files, query)

@@ -153,10 +153,8 @@ def check(location: Location | str) -> TableReport:
             report.wrong.append(error.message)
             continue
         if (rows, size) != (file.rows, file.size):
-            report.wrong.append(
-                f"{location.path(file.path)} has {rows} rows in {size} bytes, and the log says "
-                f"{file.rows} in {file.size}"
-            )
+            said = f"the log says {file.rows} in {file.size}"
+            report.wrong.append(f"{location.path(file.path)} has {rows} rows in {size} bytes, and {said}")
     known = {file.path for file in snapshot.files}
     for version in log.versions(location):
         for action in log.actions(location, version):

@@ -54,10 +54,8 @@ def run(run: Run, options: ArchiveJobOptions) -> None:
     """Archive new messages, then merge closed days."""
     archive = archive_table(run.spark, options.path or str(run.work / "tables" / "archive"))
     if archive.exists() and is_kept_here(open_table(archive.root).query):
-        raise WrongTable(
-            f"{archive.root} is written by `ams archive`, whose place is in the table; go on with that, or give "
-            "another folder"
-        )
+        way_out = "go on with that, or give another folder"
+        raise WrongTable(f"{archive.root} is written by `ams archive`, whose place is in the table; {way_out}")
 
     def handle(messages: DataFrame, batch_id: int) -> None:
         run.append(archive, with_date(messages), batch_id)

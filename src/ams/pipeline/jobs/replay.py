@@ -139,9 +139,8 @@ def read_progress(work: Path, replay: str) -> ReplayProgress | None:
     """Return the progress of a folder's replay, None before. Raises `ChangedDefinition` for another replay."""
     found = checkpoint.read(work / FILE, ReplayProgress)
     if found is not None and found.replay != replay:
-        raise ChangedDefinition(
-            f"{work} is of a replay with other options; give those again, or another folder (--work) for this one"
-        )
+        way_out = "give those again, or another folder (--work) for this one"
+        raise ChangedDefinition(f"{work} is of a replay with other options; {way_out}")
     return found
 
 

@@ -99,10 +99,8 @@ class BatchFolder:
         for part in plan.parts:
             path = self.path / part.file
             if not path.is_file() or path.stat().st_size != part.size:
-                raise PipelineError(
-                    f"{path} is not as its task wrote it; the checkpoint of a stream that publishes must be on a file"
-                    " system that all machines share"
-                )
+                must = "the checkpoint of a stream that publishes must be on a file system that all machines share"
+                raise PipelineError(f"{path} is not as its task wrote it; {must}")
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._write(plan)
         return plan
@@ -198,11 +196,10 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
         task = _task()
         is_repeatable = self._writing.idempotency_key is not None or task.getLocalProperty(BATCH_ID) is not None
         if is_repeatable and LANE not in self._layout.columns:  # keys would depend on the partitioning
-            raise WrongOption(
-                "columns",
-                "a batch write with an idempotencyKey, or within foreachBatch, may come again in other partitions and"
-                " store messages twice: publish it with ams.pipeline.sink.publish, which arranges the rows",
-            )
+            reason = "may come again in other partitions and store messages twice"
+            advice = "publish it with ams.pipeline.sink.publish, which arranges the rows"
+            what = "a batch write with an idempotencyKey, or within foreachBatch,"
+            raise WrongOption("columns", f"{what} {reason}: {advice}")
         with Service(self._writing.access) as service:
             publisher = Publisher(service, self._writing, key_prefix(self._writing.idempotency_key, task))
             _publish(publisher, self._chunks(iterator, task.partitionId()))
@@ -216,11 +213,9 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         super().__init__(options, schema, overwrite)
         folder = local_folder(self._writing.checkpoint)
         if folder is None:
-            raise WrongOption(
-                "checkpointLocation",
-                "is needed as an option, on a file system that all machines share: batches are kept there until they"
-                " are published",
-            )
+            reason = "batches are kept there until they are published"
+            where = "on a file system that all machines share"
+            raise WrongOption("checkpointLocation", f"is needed as an option, {where}: {reason}")
         self._checkpoint = folder.absolute()
         refuse_stale(self._checkpoint, self._writing.key_window)
 

@@ -69,19 +69,17 @@ def batch_name(query: str, batch: int) -> str:
     return f"batch-{batch:06d}-{re.sub('[^A-Za-z0-9]', '', query)[:8]}"
 
 
-def write(
-    location: Location, schema: pa.Schema, partition_by: Sequence[str], name: str, batches: Batches
-) -> list[File]:
-    """Write rows (`batches`, with all columns of the schema) to new files on stable storage. Returns the files.
+def write(location: Location, schema: pa.Schema, partition_by: Sequence[str], name: str, rows: Batches) -> list[File]:
+    """Write rows, with all columns of the schema, to new files on stable storage. Returns the files.
 
     The files join the table only when appended; a failed attempt leaves files for `vacuum`. One file is open at a time:
     rows sorted by partition give fewer files.
     """
-    fitting = (rows.select(schema.names).cast(schema) for rows in batches)
-    parts = (each for rows in fitting for each in _by_partition(rows, partition_by))
+    fitting = (batch.select(schema.names).cast(schema) for batch in rows)
+    parts = (part for batch in fitting for part in _by_partition(batch, partition_by))
     stored = pa.schema([field for field in schema if field.name not in partition_by])
     files = [
-        _write_file(location, partition, name, stored, (rows for _, rows in group))
+        _write_file(location, partition, name, stored, (part for _, part in group))
         for partition, group in groupby(parts, itemgetter(0))
     ]
     # All folders up to the table's root: another attempt may have made one and not synced it.

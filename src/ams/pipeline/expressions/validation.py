@@ -129,7 +129,7 @@ def _item(node: exp.Bracket, scope: _Scope) -> Expression:
 
 def _operator(node: exp.Expr, scope: _Scope) -> Expression:
     given = [node.this, node.expression] if isinstance(node, exp.Binary) else [node.this]
-    return _call_function(node, *OPERATORS[type(node)], given, scope)
+    return _apply(node, *OPERATORS[type(node)], given, scope)
 
 
 def _comparison(node: exp.Binary, scope: _Scope) -> Expression:
@@ -180,7 +180,7 @@ def _case(node: exp.Case, scope: _Scope) -> Expression:
         test = exp.EQ(this=node.this, expression=branch.this) if node.this else branch.this
         given += [test, branch.args["true"]]
     given.append(node.args.get("default") or exp.Null())
-    return _call_function(node, "CASE", known.choice(len(given) // 2), given, scope)
+    return _apply(node, "CASE", known.choice(len(given) // 2), given, scope)
 
 
 def _cast(node: exp.Cast, scope: _Scope) -> Expression:
@@ -210,19 +210,17 @@ def _call(node: exp.Anonymous, scope: _Scope) -> Expression:
             if len(given) == 1 and isinstance(given[0], exp.Star):
                 return Expression(BIGINT, lambda: F.count(F.lit(1)))
             if len(given) == 1 and isinstance(given[0], exp.Distinct):
-                return _call_function(node, "count(DISTINCT ...)", known.DISTINCT, given[0].expressions, inside)
-        return _call_function(node, name, known.AGGREGATES[name], given, inside)
+                return _apply(node, "count(DISTINCT ...)", known.DISTINCT, given[0].expressions, inside)
+        return _apply(node, name, known.AGGREGATES[name], given, inside)
     if name in known.CASTING and len(node.expressions) == 1:
         return _as(known.CASTING[name], node.expressions[0], scope)
     if name not in known.FUNCTIONS:
         meant = hint(name, (*known.FUNCTIONS, *known.CASTING), known.OTHER_NAMES)
         raise _wrong(node, f"no function {node.name!r}; {meant}")
-    return _call_function(node, name, known.FUNCTIONS[name], node.expressions, scope)
+    return _apply(node, name, known.FUNCTIONS[name], node.expressions, scope)
 
 
-def _call_function(
-    node: exp.Expr, name: str, function: Function, given: Sequence[exp.Expr], scope: _Scope
-) -> Expression:
+def _apply(node: exp.Expr, name: str, function: Function, given: Sequence[exp.Expr], scope: _Scope) -> Expression:
     kinds = function.kinds(len(given))
     if kinds is None:
         raise _wrong(node, f"{name} takes ({function.takes}), not {len(given)} arguments")

@@ -88,6 +88,5 @@ def _statements(file: str) -> bytes:
     return resources.files(__package__).joinpath(file).read_bytes()
 
 
-JOB = Job(
-    "alarms", "Alarms and status events in PostgreSQL: one row an alarm, and all of its history", AlarmOptions, run
-)
+SUMMARY = "Alarms and status events in PostgreSQL: one row an alarm, and all of its history"
+JOB = Job("alarms", SUMMARY, AlarmOptions, run)

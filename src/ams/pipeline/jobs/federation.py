@@ -144,6 +144,5 @@ def _answers(numbered: DataFrame) -> DataFrame:
     return last.groupBy(*KEY, "version").agg(*(F.max_by(name, rank).alias(names.get(name, name)) for name in kept))
 
 
-JOB = Job(
-    "federation", "The state of each service's deployment, from configurations and answers", FederationOptions, run
-)
+SUMMARY = "The state of each service's deployment, from configurations and answers"
+JOB = Job("federation", SUMMARY, FederationOptions, run)

@@ -13,30 +13,28 @@ from typing import Final
 from ams.pipeline.errors import Broken
 from ams.pipeline.jobs.fields import Names, Record, abbreviate, in_utf8, join, names, needed, read, text, total, whole
 
-ENDPOINT: Final = names(
+ENDPOINT = names(
     text="url=GLUE2EndpointURL interface=GLUE2EndpointInterfaceName interface_version=GLUE2EndpointInterfaceVersion"
     " implementation=GLUE2EndpointImplementationName implementation_version=GLUE2EndpointImplementationVersion"
     " health=GLUE2EndpointHealthState serving=GLUE2EndpointServingState"
 )
-SHARE: Final = names(whole="max_instances=GLUE2ComputingShareMaxRunningJobs instances=GLUE2ComputingShareTotalJobs")
-CLOUD_SHARE: Final = names(
+SHARE = names(whole="max_instances=GLUE2ComputingShareMaxRunningJobs instances=GLUE2ComputingShareTotalJobs")
+CLOUD_SHARE = names(
     whole="max_instances=GLUE2CloudComputingShareMaxVM instances=GLUE2CloudComputingShareTotalVM"
     " max_cpus=GLUE2CloudComputingShareInstanceMaxCPU max_ram_mb=GLUE2CloudComputingShareInstanceMaxRAM"
 )
-IMAGE: Final = names(
-    text="version=GLUE2ApplicationEnvironmentAppVersion marketplace=GLUE2ApplicationEnvironmentRepository"
-)
-CLOUD_IMAGE: Final = names(
+IMAGE = names(text="version=GLUE2ApplicationEnvironmentAppVersion marketplace=GLUE2ApplicationEnvironmentRepository")
+CLOUD_IMAGE = names(
     text="version=GLUE2CloudComputingImageVersion marketplace=GLUE2CloudComputingImageMarketPlaceURL"
     " platform=GLUE2CloudComputingImageOSPlatform"
 )
-FLAVOUR: Final = names(whole="cpus=GLUE2ExecutionEnvironmentLogicalCPUs ram_mb=GLUE2ExecutionEnvironmentMainMemorySize")
-CLOUD_FLAVOUR: Final = names(
+FLAVOUR = names(whole="cpus=GLUE2ExecutionEnvironmentLogicalCPUs ram_mb=GLUE2ExecutionEnvironmentMainMemorySize")
+CLOUD_FLAVOUR = names(
     whole="cpus=GLUE2CloudComputingInstanceTypeCPU ram_mb=GLUE2CloudComputingInstanceTypeRAM"
     " disk_gb=GLUE2CloudComputingInstanceTypeDisk"
 )
-EARLIER_IMAGE: Final = names(text="marketplace=GLUE2CloudComputingImageMarketPlaceID")
-EARLIER_FLAVOUR: Final = names(whole="cpus=GLUE2CloudComputingInstanceTypevCPU")
+EARLIER_IMAGE = names(text="marketplace=GLUE2CloudComputingImageMarketPlaceID")
+EARLIER_FLAVOUR = names(whole="cpus=GLUE2CloudComputingInstanceTypevCPU")
 """Names of attributes in drafts of GLUE 2.1."""
 OTHERS: Final = frozenset(
     {

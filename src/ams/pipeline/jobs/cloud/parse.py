@@ -67,18 +67,18 @@ LISTS: Final = (
     *("CloudComputingImage", "CloudComputingInstanceType", ACCELERATORS),
 )
 
-ENDPOINT: Final = names(
+ENDPOINT = names(
     needed="id=ID",
     text="url=URL interface=InterfaceName interface_version=InterfaceVersion implementation=ImplementationName"
     " implementation_version=ImplementationVersion authentication=Authentication health=HealthState"
     " serving=ServingState",
 )
-SHARE: Final = names(
+SHARE = names(
     needed="id=ID",
     text="project=ProjectID",
     whole="max_instances=MaxVM instances=TotalVM max_cpus=InstanceMaxCPU max_ram_mb=InstanceMaxRAM",
 )
-FLAVOUR: Final = names(needed="id=ID", whole="cpus=CPU ram_mb=RAM disk_gb=Disk")
+FLAVOUR = names(needed="id=ID", whole="cpus=CPU ram_mb=RAM disk_gb=Disk")
 
 
 def _paths(item: str, table: Names, more: str = "") -> Iterator[str]:
@@ -138,10 +138,8 @@ def _glue21(value: Record) -> Record:
     shares = ((item, vo) for item in objects(value, "Share") for vo in vos.get(needed(item, "ID"), ()))
     managers = objects(value, "CloudComputingManager")
     cores, ram = (total((whole(item, name) for item in managers), name) for name in ("TotalCores", "TotalRAM"))
-    services = objects(value, "CloudComputingService")
-    sites = (
-        text(_other(each), "site_name") or next(iter(_associations(each, "AdminDomain")), None) for each in services
-    )
+    clouds = objects(value, "CloudComputingService")
+    sites = (text(_other(each), "site_name") or next(iter(_associations(each, "AdminDomain")), None) for each in clouds)
     return {
         "shape": "glue21-json",
         "site": next(filter(None, sites), None),
@@ -190,10 +188,10 @@ def _other(item: Record) -> Record:
     return other if isinstance(other, dict) else {}
 
 
-CMDB_ENDPOINT: Final = names(needed="id=id", text="url=endpoint interface=service_type")
-CMDB_SHARE: Final = names(needed="id=tenant_id vo=user_group", text="project=tenant_name")
-CMDB_IMAGE: Final = names(needed="id=image_id", text="platform=architecture marketplace=image_marketplace_id")
-CMDB_FLAVOUR: Final = names(needed="id=flavor_id", whole="cpus=num_vcpus ram_mb=ram disk_gb=disk accelerators=num_gpus")
+CMDB_ENDPOINT = names(needed="id=id", text="url=endpoint interface=service_type")
+CMDB_SHARE = names(needed="id=tenant_id vo=user_group", text="project=tenant_name")
+CMDB_IMAGE = names(needed="id=image_id", text="platform=architecture marketplace=image_marketplace_id")
+CMDB_FLAVOUR = names(needed="id=flavor_id", whole="cpus=num_vcpus ram_mb=ram disk_gb=disk accelerators=num_gpus")
 CMDB_TAKEN: Final = frozenset(
     (
         *("provider.name", "service.properties.num_cpus", "service.properties.mem_total"),

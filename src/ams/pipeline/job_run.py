@@ -99,8 +99,7 @@ def _shorten(text: str) -> str:
     return line if len(line) <= _CAUSE_CHARACTERS else line[:_CAUSE_CHARACTERS] + "..."
 
 
-Handle = Callable[[DataFrame, int], None]
-"""Writes a batch, given its number; a batch may come again after a kill."""
+Handle = Callable[[DataFrame, int], None]  # writes a batch, given its number; a batch may come again after a kill
 Source = dict[str, str]  # options of `format("ams")` for the service and the project
 
 _LOOK_SECONDS = 0.3  # between two checks of a running query
@@ -127,10 +126,8 @@ class Run:
     spark: SparkSession
     work: Path
     source: Source
-    every: str | None = None
-    """The interval between batches; None for a run that ends when it has caught up."""
-    stopping: threading.Event = field(default_factory=threading.Event)
-    """Set to end the run after the current batch."""
+    every: str | None = None  # the interval between batches; None for a run that ends when it has caught up
+    stopping: threading.Event = field(default_factory=threading.Event)  # set to end the run after the current batch
     say: Callable[[str], None] = to_stderr
     skip_lost: bool = False  # warn and go on if unread messages expired
     progress: BatchProgress = field(init=False)

@@ -318,8 +318,7 @@ class Limits(NamedTuple):
 
     messages: int = 1000
     bytes: int = 4 * 1024 * 1024  # of its body: well below the 16 MiB a service takes as it comes
-    open_bytes: int = 32 * 1024 * 1024
-    """Memory limit for all open requests together; beyond it all are closed."""
+    open_bytes: int = 32 * 1024 * 1024  # memory limit for all open requests together; beyond it all are closed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,8 +21,7 @@ T = TypeVar("T")
 
 SOURCE, ATTRIBUTES = "source", "attributes"
 """Columns of every row beside its record's: position and attributes of the message."""
-ORDERING_KEY = "ordering_key"
-"""A column of unparsed messages, only for ordering keys; no table of a definition has it."""
+ORDERING_KEY = "ordering_key"  # a column of unparsed messages, only for ordering keys; no table of a definition has it
 PLACED = {field.name: field.dataType for field in PLACE.fields}
 MESSAGE_TYPES: Mapping[str, DataType] = {**PLACED, ATTRIBUTES: STRINGS, "data": BINARY, SOURCE: struct(PLACED)}
 

@@ -157,8 +157,7 @@ def through(steps: Sequence[Step], rows: DataFrame, watch: BatchCounts) -> DataF
 
 
 ORDER = ("publish_time", "project", "topic", "offset")  # fields of `source` that order messages
-_NUMBER = "#number"
-"""No column of a definition can have this name."""
+_NUMBER = "#number"  # no column of a definition can have this name
 
 
 def one_of_each(rows: DataFrame, by: Sequence[str], *, last: bool) -> DataFrame:

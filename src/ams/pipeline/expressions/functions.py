@@ -218,7 +218,7 @@ COMPARISONS: Mapping[type[exp.Expr], Callable[[Column, Column], Column]] = {
     exp.GTE: operator.ge,
 }
 
-OTHER_NAMES = {
+OTHER_NAMES = {  # common other names, and the function that a hint suggests
     "text": "cast(x as string)",
     "whole": "cast(x as bigint)",
     "number": "cast(x as double)",
@@ -235,4 +235,3 @@ OTHER_NAMES = {
     "average": "avg(x)",
     "p95": "percentile(x, 0.95)",
 }
-"""Common other names, and the function that a hint suggests."""

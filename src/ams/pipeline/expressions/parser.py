@@ -72,7 +72,7 @@ _ADVICE: Final = {
     **dict.fromkeys("&|^~", "there are no operations on bits"),
 }
 _NO_PATTERNS = "there are no patterns: contains, startswith and endswith look for text"
-_NOT_TAKEN: Final = {
+_NOT_TAKEN: Final = {  # SQL words that may also be column names; named when a text cannot be parsed
     **dict.fromkeys(("SELECT", "FROM", "EXISTS", "WITH", "UNION"), "there are no subqueries"),
     **dict.fromkeys(("OVER", "PARTITION"), "there are no window functions"),
     **dict.fromkeys(("LIKE", "ILIKE", "RLIKE", "REGEXP"), _NO_PATTERNS),
@@ -80,7 +80,6 @@ _NOT_TAKEN: Final = {
     "INTERVAL": "there are no intervals",
     "FILTER": "write if(..., x, null) in the brackets",
 }
-"""SQL words that may also be column names; named when a text cannot be parsed."""
 
 
 class _Cut(Spark):

@@ -28,8 +28,7 @@ _HIGHEST = 2**63 - 1
 
 class _Scope(NamedTuple):
     columns: Columns
-    rows: Columns | None = None
-    """In an aggregation: the columns of the rows of a key, for arguments of aggregates."""
+    rows: Columns | None = None  # in an aggregation: the columns of the rows of a key, for arguments of aggregates
 
 
 def expression(text: str, columns: Columns) -> Expression:

@@ -33,7 +33,7 @@ EVENT = fields.names(
 ALERT = fields.names(moment="at=_ts_monitored", text="url_history=_alert_url")  # of its attributes
 
 
-TAKEN = {
+TAKEN = {  # fields that fill columns, by the kind of a message
     "alarm": fields.field_names("status site", ALARM),
     "event": fields.field_names(
         "type endpoint_group service hostname metric status summary message url.history hostname_url", EVENT
@@ -41,16 +41,14 @@ TAKEN = {
     "alert": fields.field_names("environment event resource severity text attributes"),
     "alert attributes": fields.field_names("_group _service _endpoint _metric _mon_summary _mon_message", ALERT),
 }
-"""Fields that fill columns, by the kind of a message."""
 _LEVELS_TOLD = "status_metric status_endpoint status_service status_egroup"
 _BELOW = "metric_names metric_statuses group_endpoints group_services group_statuses"
-NOT_TAKEN = {
+NOT_TAKEN = {  # fields that are known and fill no column: the reference says why
     "alarm": fields.field_names("tags"),
     "event": fields.field_names(f"date ts_processed prev_status prev_ts repeat reminder {_LEVELS_TOLD} {_BELOW}"),
     "alert": fields.field_names("service timeout"),
     "alert attributes": {f"_{name}" for name in f"ts_processed repeat group_type {_LEVELS_TOLD} {_BELOW}".split()},
 }
-"""Fields that are known and fill no column: the reference says why."""
 
 LONGEST_NAME = 255  # bytes of a name, at most: names stand in an index of the database, which takes no long ones
 

@@ -30,10 +30,9 @@ _CREATE_LOCK = 7_245_301_001  # advisory lock: two jobs must not make the tables
 
 REPORT = columns(("string", " ".join(KEY[1:])), ("timestamp", "at"), ("string", " ".join(("status", *DETAILS))))
 READ = columns(REPORT, UNKNOWN)
-REPORTS = columns(
+REPORTS = columns(  # all reports with their messages, including repeated ones
     ("string", "alarm project"), REPORT, ("timestamp", "published"), ("string", "topic"), ("bigint", "offset")
 )
-"""All reports with their messages, including repeated ones."""
 
 
 class AlarmOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

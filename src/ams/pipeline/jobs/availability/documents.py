@@ -125,8 +125,7 @@ class ServiceGroup(NamedTuple):
 class ProfileRules:
     """The three profiles, combined for the computation."""
 
-    metrics: Mapping[str, tuple[str, ...]]
-    """Metrics by service, for services in the metric profile and in a group."""
+    metrics: Mapping[str, tuple[str, ...]]  # metrics by service, for services in the metric profile and in a group
     metric_operation: Operation
     profile_operation: Operation
     groups: tuple[ServiceGroup, ...]

@@ -46,17 +46,14 @@ _EVENT = columns(
     ("array<string>", "status_metric status_endpoint status_service status_egroup metric_names metric_statuses"),
     ("array<string>", "group_endpoints group_services group_statuses"),
 )
-EVENTS = columns(_EVENT, ("string", "date"))
-"""A status event; `date` is the day as in the other tables, with dashes."""
+EVENTS = columns(_EVENT, ("string", "date"))  # a status event; `date` is the day as in the other tables, with dashes
 
-OUTBOX = columns(
+OUTBOX = columns(  # events to publish; those of one number go out together
     ("int", "number"),
     ("string", "report date type endpoint_group service hostname metric ts_monitored status repeat"),
     ("binary", "data"),
 )
-"""Events to publish; those of one number go out together."""
-EVENT: Final = OUTBOX.names[1:-1]
-"""Key of an event. An event with another text but the same key is not published again."""
+EVENT: Final = OUTBOX.names[1:-1]  # key of an event; an event with another text but the same key is not published again
 
 ROWS = columns(
     ("string", "date type endpoint_group service hostname metric"),

@@ -28,11 +28,10 @@ _TOPIC = r"^SITE_(.+)_ENDPOINT_([^_]+)$"
 """Topics of sites: the site's name, and the id of its endpoint in the configuration database."""
 
 CAPACITY = columns(("bigint", "cores ram_mb storage_gb"))
-ENDPOINT = columns(
+ENDPOINT = columns(  # an endpoint of a cloud; interfaces are such as `org.openstack.nova`
     ("string", "id url interface interface_version implementation implementation_version"),
     ("string", "authentication health serving"),
 )
-"""An endpoint of a cloud; interfaces are such as `org.openstack.nova`."""
 SHARE = columns(("string", "id vo project"), ("bigint", "max_instances instances max_cpus max_ram_mb"))
 """Quota of a VO (virtual organisation) at a site.
 
@@ -62,7 +61,7 @@ LATEST = columns(PLACE, ("string", "endpoint_id"), DESCRIPTION)
 
 _AT = columns(("string", "site endpoint_id topic"), ("bigint", "offset"))
 """Site and endpoint of a row, and the topic and offset of its message."""
-SITES = columns(
+SITES = columns(  # a row for each topic, hours to two digits; the three counts are of different ones
     _AT,
     ("timestamp", "published"),
     ("double", "silent_hours"),
@@ -72,7 +71,6 @@ SITES = columns(
     ("bigint", "endpoints images flavours"),
     CAPACITY,
 )
-"""A row for each topic, hours to two digits. The three counts are of different ones."""
 ITEMS = {
     "endpoints": columns(_AT, ENDPOINT),
     "shares": columns(_AT, SHARE),

@@ -34,8 +34,7 @@ CLOUD_FLAVOUR = names(
     " disk_gb=GLUE2CloudComputingInstanceTypeDisk"
 )
 EARLIER_IMAGE = names(text="marketplace=GLUE2CloudComputingImageMarketPlaceID")
-EARLIER_FLAVOUR = names(whole="cpus=GLUE2CloudComputingInstanceTypevCPU")
-"""Names of attributes in drafts of GLUE 2.1."""
+EARLIER_FLAVOUR = names(whole="cpus=GLUE2CloudComputingInstanceTypevCPU")  # names of attributes in drafts of GLUE 2.1
 OTHERS: Final = frozenset(
     {
         *("dn", "objectclass", "project", "description", "o", "cn", "ou"),
@@ -44,7 +43,7 @@ OTHERS: Final = frozenset(
     }
 )
 """Attributes that objects of GLUE 2 may have beside those of GLUE 2, mostly of directories themselves."""
-TAKEN: Final = frozenset(
+TAKEN: Final = frozenset(  # attributes that are read, in lower case; `description` drops and names all others
     name.lower()
     for name in (
         *(name for table in (ENDPOINT, SHARE, CLOUD_SHARE, IMAGE, CLOUD_IMAGE) for name, _ in table.values()),
@@ -61,7 +60,6 @@ TAKEN: Final = frozenset(
         "GLUE2CloudComputingInstanceTypeCloudComputingShareForeignKey",
     )
 )
-"""Attributes that are read, in lower case; `description` drops and names all others."""
 UNKNOWN: Final = "UNKNOWN"  # a provider's word for unknown values
 REMARKS: Final = frozenset({"version", "search", "result", "ref", "text", "matcheddn", "control", "pagedresults"})
 

@@ -85,7 +85,7 @@ def _paths(item: str, table: Names, more: str = "") -> Iterator[str]:
     return (f"{item}.{name}" for name in (*(name for name, _ in table.values()), *more.split()))
 
 
-TAKEN: Final = frozenset(
+TAKEN: Final = frozenset(  # paths of GLUE 2.1 that are read: the item, and the field, with dots into objects
     (
         *("CloudComputingService.OtherInfo.site_name", "CloudComputingService.Associations.AdminDomain"),
         *("CloudComputingManager.TotalCores", "CloudComputingManager.TotalRAM"),
@@ -98,7 +98,6 @@ TAKEN: Final = frozenset(
         *_paths(ACCELERATORS, {}, "ID Number"),
     )
 )
-"""Paths of GLUE 2.1 that are read: the item, and the field, with dots into objects."""
 
 
 @cache
@@ -192,7 +191,7 @@ CMDB_ENDPOINT = names(needed="id=id", text="url=endpoint interface=service_type"
 CMDB_SHARE = names(needed="id=tenant_id vo=user_group", text="project=tenant_name")
 CMDB_IMAGE = names(needed="id=image_id", text="platform=architecture marketplace=image_marketplace_id")
 CMDB_FLAVOUR = names(needed="id=flavor_id", whole="cpus=num_vcpus ram_mb=ram disk_gb=disk accelerators=num_gpus")
-CMDB_TAKEN: Final = frozenset(
+CMDB_TAKEN: Final = frozenset(  # paths of CMDB that are read: the type of the item, and the field of its data
     (
         *("provider.name", "service.properties.num_cpus", "service.properties.mem_total"),
         *_paths("service", CMDB_ENDPOINT),
@@ -201,7 +200,6 @@ CMDB_TAKEN: Final = frozenset(
         *_paths("flavor", CMDB_FLAVOUR, "flavor_name tenant_id tenant_name"),
     )
 )
-"""Paths of CMDB that are read: the type of the item, and the field of its data."""
 
 
 def _cmdb(value: Any) -> Record:

@@ -64,8 +64,6 @@ class _ServiceOperation(Document, frozen=True):
 
 
 class _ServiceGroup(_ServiceOperation, frozen=True):
-    """Services that replace each other, and the operation that combines them."""
-
     services: list[_ServiceOperation]
 
 
@@ -282,9 +280,7 @@ class DowntimesOfDate(Document, frozen=True):
     endpoints: list[Downtime] | None = None
 
 
-class _MetricScope(Document, frozen=True):
-    """A metric, everywhere or only on a host, for a service or in a site."""
-
+class _MetricScope(Document, frozen=True):  # a metric, everywhere or only on a host, for a service or in a site
     metric: str
     hostname: str = ""
     service: str = ""
@@ -292,9 +288,7 @@ class _MetricScope(Document, frozen=True):
     timestamp: str = ""  # the hostname, where a version of the web API calls it so
 
 
-class _StatusChange(Document, frozen=True):
-    """A status that replaces measured results of a group, service, endpoint or metric."""
-
+class _StatusChange(Document, frozen=True):  # replaces measured results of a group, service, endpoint or metric
     state: Literal["OK", "WARNING", "UNKNOWN", "MISSING", "DOWNTIME", "CRITICAL", "EXCLUDED"]
     group: str = ""
     service: str = ""
@@ -317,9 +311,7 @@ class _StatusChange(Document, frozen=True):
         return Override(("endpoint_group", "service", "endpoint", "metric")[last], tuple(names), span)
 
 
-class _MonitoringHost(Period, frozen=True):
-    """A monitoring host whose results do not count for a period."""
-
+class _MonitoringHost(Period, frozen=True):  # its results do not count for the period
     host: str
 
 

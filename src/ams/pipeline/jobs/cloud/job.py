@@ -113,7 +113,6 @@ def items(descriptions: DataFrame, name: str) -> DataFrame:
 
 
 def _catalogue_json(sites: DataFrame, offered: Mapping[str, DataFrame], now: datetime, stale_hours: float) -> bytes:
-    """Return the catalogue as JSON: all sites, and the offers of each VO."""
     rows = {row["topic"]: row.asDict() for row in sites.sort("site", "topic").toLocalIterator()}
     offers: dict[tuple[str, str], dict[str, list[str]]] = defaultdict(dict)
     for kind in ("images", "flavours"):

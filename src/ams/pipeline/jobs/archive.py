@@ -57,15 +57,13 @@ def run(run: Run, options: ArchiveJobOptions) -> None:
         way_out = "go on with that, or give another folder"
         raise WrongTable(f"{archive.root} is written by `ams archive`, whose place is in the table; {way_out}")
 
-    def handle(messages: DataFrame, batch_id: int) -> None:
-        run.append(archive, with_date(messages), batch_id)
-
     def refresh() -> None:
         days = closed_partitions(archive.partitions_since(-1), options.closed_after) if options.merge else []
         if merged := archive.merge(days, file_bytes=options.file_mib * 2**20):
             run.say(f"archive: merged {merged} files of days that are closed")
 
-    run.stream(run.topic(*options.topics, maxOffsetsPerTrigger=str(options.batch_messages)), handle, refresh)
+    topics = run.topic(*options.topics, maxOffsetsPerTrigger=str(options.batch_messages))
+    run.stream(topics, lambda batch, number: run.append(archive, with_date(batch), number), refresh)
 
 
 def archive_table(spark: SparkSession, path: str) -> Table:

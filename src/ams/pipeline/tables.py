@@ -20,9 +20,8 @@ from pyspark.sql.types import StructType
 from ams.tables import table, upkeep
 from ams.tables.files import File, Partition, batch_name, read
 from ams.tables.location import Location
-from ams.tables.table import exists, open_table
+from ams.tables.table import KEPT_ROWS, exists, open_table
 
-KEPT_ROWS = timedelta(days=30)  # how long versions of a table that takes batches are kept
 KEPT_RESULTS = timedelta(days=400)  # how long versions of results are kept: more than a year
 
 _TASK_BYTES = 64 * 2**20  # minimum bytes of files per task
@@ -61,9 +60,8 @@ class Table:
     def read(self, partitions: Iterable[Partition] | None = None, columns: Sequence[str] | None = None) -> DataFrame:
         """Return all current rows, or those of some partitions; all columns, or some."""
         schema = self.schema if columns is None else StructType([self.schema[name] for name in columns])
-        if not self.exists():
-            return self.spark.createDataFrame([], schema)
-        return frame(self.spark, Location.of(self.root), self._table().snapshot().select(partitions), schema)
+        files = self._table().snapshot().select(partitions) if self.exists() else ()
+        return frame(self.spark, Location.of(self.root), files, schema)
 
     def exists(self) -> bool:
         """Return whether the table exists."""

@@ -25,6 +25,7 @@ from ams.tables.files import File, Partition
 from ams.tables.location import Location
 
 QUERY = "ams.query"  # property of a table: the streaming query whose batches it takes
+KEPT_ROWS = timedelta(days=30)  # how long versions of a table that takes batches are kept
 _STATISTICS = ("min", "max", "null_count")
 _READER, _WRITER = 1, 2  # supported versions of Delta's protocol, without later features
 
@@ -189,11 +190,10 @@ class TableChange(NamedTuple):
     is_other_rows: bool = True  # False for a merge, which keeps the rows
 
 
-def commit(
-    location: Location,
-    change: Callable[[TableVersion], TableChange | None],
-    fit: Callable[[TableVersion], bool] = lambda _: False,
-) -> bool:
+Change = Callable[[TableVersion], TableChange | None]
+
+
+def commit(location: Location, change: Change, fit: Callable[[TableVersion], bool] = lambda _: False) -> bool:
     """Commit the change that `change` returns for the newest version, to stable storage; False if it returns None.
 
     Retries when another writer was faster or `fit` changed the table. An object store may lose the answer to a commit,
@@ -255,11 +255,7 @@ class Table:
     """A table that takes the batches of one streaming query (`append`), or whose rows are replaced (`replace`)."""
 
     def __init__(
-        self,
-        location: Location | str,
-        schema: pa.Schema,
-        partition_by: Sequence[str] = (),
-        keep: timedelta = timedelta(days=30),
+        self, location: Location | str, schema: pa.Schema, partition_by: Sequence[str] = (), keep: timedelta = KEPT_ROWS
     ) -> None:
         """Make no table yet. `keep`: how long old versions stay readable, set when the table is made."""
         self.location = Location.of(location)

@@ -201,12 +201,11 @@ def condition(value: Value, columns: Mapping[str, DataType], what: str) -> Expre
     return found
 
 
+ReadText = Callable[[str], Expression]
+
+
 def expressions(
-    value: Value,
-    read: Callable[[str], Expression],
-    findings: Findings,
-    beside: Collection[str] = (),
-    what: str = "an expression",
+    value: Value, read: ReadText, findings: Findings, beside: Collection[str] = (), what: str = "an expression"
 ) -> dict[str, Expression]:
     """Read names with expressions; collect errors. Names may not repeat columns `beside`."""
     found: dict[str, Expression] = {}

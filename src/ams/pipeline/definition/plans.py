@@ -4,7 +4,6 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial, reduce
 from itertools import chain
@@ -38,13 +37,12 @@ _STARTS = ("earliest", "latest")
 _MAX_MESSAGES = 10**9
 
 
-@dataclass(frozen=True, slots=True)
-class StreamSource:
+class StreamSource(NamedTuple):
     """Topics or a subscription, with options of `format("ams")`."""
 
     topics: tuple[str, ...] = ()
     subscription: str = ""
-    options: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = {}
 
     def __str__(self) -> str:
         return self._describe(self.options)

@@ -43,11 +43,6 @@ class TableVersion:
         return self.delta.version()
 
     @cached_property
-    def time(self) -> datetime:
-        """Time of the commit, UTC, by the writer's clock."""
-        return _commit_time(self.location, self.version)
-
-    @cached_property
     def schema(self) -> pa.Schema:
         """All columns, including partition columns."""
         return pa.schema(self.delta.schema())

@@ -266,11 +266,6 @@ class Downtime(Period, frozen=True):
         if self.severity.upper() not in ("", "OUTAGE", "WARNING"):
             raise ValueError(f"severity {self.severity[:20]!r} is neither OUTAGE nor WARNING")
 
-    @property
-    def is_outage(self) -> bool:
-        """True for an outage. A warning only means a risk: measured results count."""
-        return self.severity.upper() != "WARNING"
-
 
 class DowntimesOfDate(Document, frozen=True):
     """The downtimes that were known on a day, as the web API lists them."""
@@ -350,7 +345,7 @@ def overrides(
 ) -> Iterator[Override]:
     """Return the overrides of downtimes and requests, in seconds of a day."""
     for each in downtimes:
-        if each.is_outage:
+        if each.severity.upper() != "WARNING":  # which only means a risk: measured results count
             yield Override("endpoint", (None, each.service, each.hostname, ""), each.on(day, defaults.down))
     for request in requests:
         span = request.on(day, defaults.unknown)

@@ -34,10 +34,8 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     project: str
-    rows: Mapping[str, Any]
-    """Options that decide which rows the tables hold: sources and parsing. A change needs a new folder."""
-    options: Mapping[str, Any]
-    """All other options that results depend on. A change can be accepted where the job allows it."""
+    rows: Mapping[str, Any]  # sources and parsing, which decide the tables' rows; a change needs a new folder
+    options: Mapping[str, Any]  # others that results depend on; a change can be accepted where the job allows it
 
 
 class RunPosition(msgspec.Struct, frozen=True, kw_only=True):

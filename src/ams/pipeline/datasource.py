@@ -122,8 +122,7 @@ class StreamReader(_PartitionReader, DataSourceStreamReader, SupportsTriggerAvai
 
     def __init__(self, reading: Reading) -> None:
         super().__init__(reading)
-        self._initial: Offsets | None = None
-        """Start of the query, until the checkpoint has it."""
+        self._initial: Offsets | None = None  # start of the query, until the checkpoint has it
         self._begun = False
         self._target: Offsets | None = None
         self._ends: Offsets | None = None  # ends of the topics when the last batch was planned

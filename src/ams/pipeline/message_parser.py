@@ -18,8 +18,7 @@ from ams.pipeline.session import persist_rows
 
 _ROWS = 4096  # per Arrow batch: packed messages give a thousand times more rows
 
-_UNFIT = (pa.ArrowException, ArithmeticError, TypeError, ValueError)
-"""Arrow's errors for values that do not fit their columns, such as numbers beyond 64 bits."""
+_UNFIT = (pa.ArrowException, ArithmeticError, TypeError, ValueError)  # of values that do not fit their columns
 
 Message = dict[str, Any]
 Row = dict[str, Any]  # a record or a broken message, by `_parsed_schema`

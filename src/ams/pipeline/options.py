@@ -43,8 +43,7 @@ class Access:
     token: str = field(repr=False)
     ca: str | None = field(repr=False)  # trusted certificates as PEM text: executors need no file
     retry_seconds: float = RETRY_SECONDS
-    bearer: Bearer | None = field(default=None, repr=False)
-    """Replaces the token. A file must exist on the executors too."""
+    bearer: Bearer | None = field(default=None, repr=False)  # replaces the token; files must exist on executors
 
 
 class RawOptions:
@@ -175,8 +174,7 @@ READING = (
 )
 
 EARLIEST, LATEST = -2, -1  # oldest message kept, and the end, as in Spark's Kafka source
-Positions = Mapping[str, int]
-"""Offsets by `PROJECT/TOPIC`, also `EARLIEST` and `LATEST`; key `""` is for all other topics."""
+Positions = Mapping[str, int]  # by `PROJECT/TOPIC`, also `EARLIEST` and `LATEST`; key `""` is for all other topics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

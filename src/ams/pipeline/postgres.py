@@ -33,8 +33,7 @@ _ERROR_CHARACTERS = 200
 
 Session = psycopg.Connection[TupleRow]
 Rows = Iterator[pa.RecordBatch]
-Write = Callable[[Session, Rows], int]
-"""Writes one task's rows in one transaction and returns their number. Picklable; runs in Spark tasks."""
+Write = Callable[[Session, Rows], int]  # writes a task's rows in one transaction, returns their number; picklable
 
 
 def address(option: str, environ: Mapping[str, str] = os.environ) -> str:

@@ -19,8 +19,7 @@ from ams.pipeline.expressions.types import BINARY, STRINGS, struct
 
 T = TypeVar("T")
 
-SOURCE, ATTRIBUTES = "source", "attributes"
-"""Columns of every row beside its record's: position and attributes of the message."""
+SOURCE, ATTRIBUTES = "source", "attributes"  # of the message; columns of every row beside its record's
 ORDERING_KEY = "ordering_key"  # a column of unparsed messages, only for ordering keys; no table of a definition has it
 PLACED = {field.name: field.dataType for field in PLACE.fields}
 MESSAGE_TYPES: Mapping[str, DataType] = {**PLACED, ATTRIBUTES: STRINGS, "data": BINARY, SOURCE: struct(PLACED)}
@@ -219,5 +218,4 @@ def expressions(
     return found
 
 
-_WRONG = Expression(types.NULL, lambda: F.lit(None))
-"""Replaces an invalid expression: it fits everywhere, so its error is reported only once."""
+_WRONG = Expression(types.NULL, lambda: F.lit(None))  # fits everywhere, so that its error is reported only once

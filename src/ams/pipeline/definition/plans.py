@@ -115,8 +115,7 @@ SinkFields = Mapping[str, Value]
 
 class _Sink(NamedTuple):
     add: Callable[[Run, DataFrame, int], None]  # writes a batch, exactly once
-    replace: Callable[[Run, DataFrame], None] | None
-    """Replaces all rows written before; None if they cannot be replaced."""
+    replace: Callable[[Run, DataFrame], None] | None  # replaces rows written before; None if they cannot be
 
 
 def _read_sink(value: Value, steps: Steps, findings: Findings) -> _Sink | None:

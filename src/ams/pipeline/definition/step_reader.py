@@ -25,8 +25,7 @@ from ams.pipeline.errors import CheckFailed
 from ams.pipeline.expressions import Expression, expression, types
 from ams.pipeline.message_parser import Parse
 
-SET_ASIDE, FAIL, WARN = "set_aside", "fail", "warn"
-"""Actions for rows that fail an expectation: quarantine them, end the run, or keep them."""
+SET_ASIDE, FAIL, WARN = "set_aside", "fail", "warn"  # rows that fail: quarantine them, end the run, or keep them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,8 +110,7 @@ class Steps:
     folder: str  # of the definition: its files are relative to it
     before: list[Step] = field(default_factory=list)
     parse: Parse | None = None
-    parsed: Mapping[str, DataType] = field(default_factory=dict)
-    """The columns that parsing makes, with `attributes`, without `source`."""
+    parsed: Mapping[str, DataType] = field(default_factory=dict)  # by parsing, with `attributes`, without `source`
     rows: list[Step] = field(default_factory=list)
     whole: list[Step] = field(default_factory=list)
     """Steps on all rows, computed anew when rows are added: the order of arrival does not matter."""
@@ -173,8 +171,7 @@ def place_among(rows: DataFrame, by: Sequence[str | Column], *, last: bool = Fal
     return F.row_number().over(window)
 
 
-Rule = tuple[str, Callable[[DataFrame, Column], Column]]
-"""A rule as text, and the function that makes its boolean column."""
+Rule = tuple[str, Callable[[DataFrame, Column], Column]]  # its text, and what makes its boolean column
 _SHARE = re.compile(r"0?\.\d{1,9}|[01](\.0{1,9})?", re.ASCII)
 _LONGEST_NAME = 200
 

@@ -17,8 +17,7 @@ from sqlglot import exp
 from ams.pipeline.expressions import types
 from ams.pipeline.expressions.types import BIGINT, BINARY, BOOLEAN, DATE, DOUBLE, NULL, STRING, TIMESTAMP
 
-_FIRST_SECOND, _LAST_SECOND = -62135596800, 253402300799
-"""Range of Spark's times, years 1 to 9999, in seconds since 1970."""
+_FIRST_SECOND, _LAST_SECOND = -62135596800, 253402300799  # Spark's times, years 1 to 9999, in seconds since 1970
 _YEAR = r"^\s*(?!0000)[0-9]{4}(-|\s*$)"  # beginning of a date of the years 1 to 9999
 _UNITS = ("year", "quarter", "month", "week", "day", "hour", "minute", "second")
 _FORMAT = re.compile(r"(yyyy|MM|dd|HH|mm|ss|[-/:. ])+")

@@ -54,8 +54,7 @@ _NODES: Final[Mapping[str, tuple[type[exp.Expr], ...]]] = {
     "AS": (exp.Cast,),
     "DISTINCT": (exp.Distinct, exp.NullSafeNEQ),
 }
-_SAME_AS: Final = dict.fromkeys((TokenType.DATE, TokenType.TIMESTAMP), TokenType.ALIAS)
-"""Other tokens that make such nodes: types before a text."""
+_SAME_AS: Final = dict.fromkeys((TokenType.DATE, TokenType.TIMESTAMP), TokenType.ALIAS)  # types before a text
 _COPIES: Final[Mapping[type[exp.Expr], int]] = {exp.Between: 2, exp.Cast: 6, exp.TryCast: 6}
 _COPIES_OF: Final = dict.fromkeys(("to_date", "to_timestamp", "timestamp_seconds", "abs", "size"), 6)
 """How many copies of an argument nodes and functions make at most."""

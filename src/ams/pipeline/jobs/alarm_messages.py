@@ -17,8 +17,7 @@ from ams.pipeline.jobs import fields
 STATUSES = ("OK", "WARNING", "UNKNOWN", "MISSING", "DOWNTIME", "CRITICAL")
 """All statuses, the best first. Of two reports of the same second the worse one counts as the later."""
 
-LEVELS = ("endpoint_group", "service", "endpoint", "metric")
-"""Levels of a status, widest first: each adds one of site, service, hostname and metric."""
+LEVELS = ("endpoint_group", "service", "endpoint", "metric")  # widest first; each adds one of `_PLACES`
 _PLACES = ("site", "service", "hostname", "metric")
 
 ALARM = fields.names(

@@ -30,11 +30,9 @@ class Job(Generic[O]):
 
     name: str
     summary: str
-    options: type[O]
-    """A frozen Struct of keyword fields with defaults, each with a docstring that the reference repeats."""
+    options: type[O]  # a frozen Struct of keyword fields with defaults; the reference repeats their docstrings
     run: Callable[[Run, O], None]
-    harmless: frozenset[str] = frozenset({"batch_messages"})
-    """Options that may change between runs: tables and results do not depend on them."""
+    harmless: frozenset[str] = frozenset({"batch_messages"})  # may change between runs: no result depends on them
 
 
 _MARKER = re.compile(r" - at `\$[^`]*`")
@@ -131,8 +129,7 @@ def first(frame: DataFrame, by: Sequence[str], *order: str | Column) -> DataFram
     return frame.withColumn("_place", place).where("_place = 1").drop("_place")
 
 
-UNKNOWN = columns((ArrayType(StringType()), "not_taken"))
-"""The column of a record with the names of its message's unknown fields."""
+UNKNOWN = columns((ArrayType(StringType()), "not_taken"))  # the names of a message's unknown fields
 
 NOT_TAKEN = columns(("string", "project topic kind name"), ("bigint", "times offset"))
 """Unknown fields: number of messages in a batch, and offset of the first."""

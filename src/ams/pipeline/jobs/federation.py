@@ -48,8 +48,7 @@ VERSIONS = columns(
 the configuration to that state, and null while it is pending. An answer to no configuration known is of version 0, with
 the state `unknown`."""
 
-DEPLOYMENTS = columns(VERSIONS, ("int", "deployed_version"))
-"""The last version of each service, and the last deployed one."""
+DEPLOYMENTS = columns(VERSIONS, ("int", "deployed_version"))  # each service's last version, and last deployed one
 
 _CONFIGURED = ("deployment_type", "service_name", "tenant", "protocol", "environment")
 

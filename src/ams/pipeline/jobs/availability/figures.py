@@ -26,8 +26,7 @@ from ams.pipeline.jobs.availability.sites import ProbeResult, Results, Timelines
 from ams.pipeline.jobs.availability.timelines import DAY, SEVERITY
 from ams.pipeline.jobs.base import columns
 
-_SOURCE = columns(("string", "topic"), ("bigint", "offset"))
-"""Source message of a row; null in rows stored before these columns existed."""
+_SOURCE = columns(("string", "topic"), ("bigint", "offset"))  # null in rows stored before these columns existed
 
 RESULTS = columns(
     ("string", "date"),

@@ -27,8 +27,7 @@ class ProbeResult(NamedTuple):
 
 
 Results = Mapping[Place, Iterable[ProbeResult]]
-Timelines = Mapping[Place, timelines.Timeline]
-"""Timelines of a site's metrics, endpoints, services and the site on one day; empty if no endpoint counts."""
+Timelines = Mapping[Place, timelines.Timeline]  # of a site on one day, by place; empty if no endpoint counts
 
 
 def timelines_of(inputs: DayInputs, site: str, today: Results, day_before: Results) -> Timelines:

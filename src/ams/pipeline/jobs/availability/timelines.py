@@ -14,12 +14,9 @@ from functools import reduce
 from itertools import pairwise, product
 from typing import NamedTuple
 
-STATUSES = ("OK", "WARNING", "UNKNOWN", "MISSING", "DOWNTIME", "CRITICAL")
-"""All statuses, from the mildest to the worst."""
-SEVERITY = {status: rank for rank, status in enumerate(STATUSES)}
-"""Rank of a status: of two results in one second the worse one counts."""
-BEST_FIRST = ("OK", "WARNING", "CRITICAL", "UNKNOWN", "DOWNTIME", "MISSING")
-"""Order of OR: the first status present is the result."""
+STATUSES = ("OK", "WARNING", "UNKNOWN", "MISSING", "DOWNTIME", "CRITICAL")  # from the mildest to the worst
+SEVERITY = {status: rank for rank, status in enumerate(STATUSES)}  # of two results in one second the worse one counts
+BEST_FIRST = ("OK", "WARNING", "CRITICAL", "UNKNOWN", "DOWNTIME", "MISSING")  # OR is the first one present
 DAY = 86_400  # seconds; monitoring's UTC has no leap seconds
 
 

@@ -86,16 +86,13 @@ def start(plan: RunPlan, setup: Setup) -> RunResult:
 
 @contextmanager
 def ends_told(name: str, stopping: threading.Event, log: Path) -> Iterator[None]:
-    """Raise `Interrupted` for errors that come from stopping the run or its Spark.
-
-    Only Spark's log says that a cluster's master removed the application.
-    """
+    """Raise `Interrupted` for errors that come from stopping the run or its Spark."""
     try:
         yield
     except Exception as error:
         if stopping.is_set():
             raise Interrupted(f"{name} was ended together with its Spark: {RESUMES}") from error
-        reason = why_removed(log, error)
+        reason = why_removed(log, error)  # only Spark's log says that a cluster's master removed the application
         if reason is None:
             raise
         if reason.endswith(KILLED):

@@ -91,10 +91,7 @@ class TableVersion:
     def batches(
         self, columns: Sequence[str] | None = None, files: Iterable[File] | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Read all rows, or those of some files, in constant memory.
-
-        Raises `WrongTable` if a file is gone or damaged.
-        """
+        """Read all rows, or those of some files, in constant memory. Raises `WrongTable` for a file gone or damaged."""
         return parquet.read(self.location, self.files if files is None else files, self.schema, columns)
 
 

@@ -106,10 +106,7 @@ def _parents(paths: frozenset[str]) -> frozenset[str]:
 
 
 def _select(value: Any, paths: frozenset[str], others: list[str], path: str = "") -> Any:
-    """Return what a value holds under some paths, and add the paths of the rest to `others`.
-
-    What stands where an object should be stays, for its reader to refuse.
-    """
+    """Return what a value holds under some paths, and add the paths of the rest to `others`."""
     if path in paths or value is None:
         return value
     if len(path) >= MAX_NAME:  # longer than all known paths; hostile messages must not fill the memory
@@ -120,7 +117,7 @@ def _select(value: Any, paths: frozenset[str], others: list[str], path: str = ""
     if isinstance(value, list):
         return [_select(each, paths, others, path) for each in value]
     if path in _parents(paths):
-        return value
+        return value  # it stands where an object should be: its reader refuses it
     others.append(path)
     return None
 

@@ -121,8 +121,7 @@ def _errors_in(log: Path, spark: SparkSession) -> Iterator[None]:
     """Send PySpark's log lines of this process to the log: when Java is killed, each open connection logs an error."""
     handler = logging.FileHandler(log, delay=True)
     logging.getLogger().addHandler(handler)
-    # The accumulator server would print its errors.
-    server: Any = spark.sparkContext._accumulatorServer
+    server: Any = spark.sparkContext._accumulatorServer  # the accumulator server would print its errors
     server.handle_error = lambda *_: logging.getLogger(__name__).exception("sums from Java")
     try:
         yield

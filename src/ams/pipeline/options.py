@@ -109,8 +109,7 @@ class RawOptions:
             reason = "no service is named: give it, a profile, or AMS_ENDPOINT where Spark is started"
             raise WrongOption("endpoint", reason) from None
         except BadConnection as error:
-            # The most likely cause.
-            blamed = "profile" if self.text("profile") and not asked.endpoint else None
+            blamed = "profile" if self.text("profile") and not asked.endpoint else None  # the most likely cause
             raise WrongOption(blamed or ("tokenFile" if asked.token_file else "endpoint"), error.message) from None
         access = Access(
             endpoint=found.endpoint,

@@ -234,8 +234,7 @@ _FROM_TEXT: Conversions = {
     spark.DoubleType: _null_on_error(lambda part: _number(float(part))),
     spark.BooleanType: lambda part: {"true": True, "false": False}.get(part.lower()),
 }
-# JSON of Protocol Buffers writes 64-bit numbers and NaN as texts.
-_FROM_PROTOBUF: Conversions = {
+_FROM_PROTOBUF: Conversions = {  # JSON of Protocol Buffers writes 64-bit numbers and NaN as texts
     **_CONVERT,
     spark.LongType: lambda value: (_FROM_TEXT if isinstance(value, str) else _CONVERT)[spark.LongType](value),
     spark.DoubleType: lambda value: (_FROM_TEXT if isinstance(value, str) else _CONVERT)[spark.DoubleType](value),

@@ -68,8 +68,7 @@ class BatchCounts:
     def expect(self, expectations: Sequence[Expectation], rows: DataFrame) -> DataFrame:
         """Check expectations in order, count rows, and return those that stay. Raises `CheckFailed`."""
         marks = {f"#{at}": each for at, each in enumerate(expectations)}  # no definition can have such a column
-        # In marked: true where the expectation fails, null where it was not checked.
-        marked, passed = rows, F.lit(True)
+        marked, passed = rows, F.lit(True)  # in marked: true where it fails, null where it was not checked
         for mark, each in marks.items():
             holds = F.coalesce(each.holds(marked, passed), F.lit(False))
             marked = marked.withColumn(mark, F.when(passed, ~holds))

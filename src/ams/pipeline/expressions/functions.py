@@ -104,8 +104,7 @@ def cast(value: Column, given: DataType, wanted: DataType) -> Column:
     made = value.try_cast(wanted)
     if given != STRING or wanted not in (DATE, TIMESTAMP):
         return made
-    # Spark would also accept words such as `today`, and times without a day.
-    made = F.when(value.rlike(_YEAR), made)
+    made = F.when(value.rlike(_YEAR), made)  # Spark would also accept words such as `today`, and times without a day
     if wanted == DATE:
         return made
     bounds = [F.timestamp_seconds(F.lit(each)) for each in (_FIRST_SECOND, _LAST_SECOND)]

@@ -121,8 +121,7 @@ def _item(node: exp.Bracket, scope: _Scope) -> Expression:
         raise _wrong(node.expressions[0], f"items are asked for by {type_text(wanted)}, not {type_text(key.type)}")
     if isinstance(of.type, MapType):
         return Expression(of.type.valueType, lambda: F.try_element_at(of.column(), key.column()))
-    # An index outside the array gives null; one beyond all arrays must not overflow.
-    kind = of.type.elementType
+    kind = of.type.elementType  # an index outside the array gives null; one beyond all arrays must not overflow
     return Expression(kind, lambda: F.get(of.column(), F.coalesce(key.column().try_cast("int"), F.lit(-1))))
 
 

@@ -257,8 +257,7 @@ class Chunker:
         if len(chunk.messages) >= self._limits.messages:
             yield self._close(chunk)
         if self._bytes > self._limits.open_bytes:
-            # Not this lane's: its end must not depend on other lanes in the partition.
-            yield from self.rest(but=lane)
+            yield from self.rest(but=lane)  # not this lane's: its end must not depend on other lanes in the partition
 
     def rest(self, but: Lane | None = None) -> Iterator[Chunk]:
         """Yield the open requests in the order of their first messages, except that of lane `but`."""

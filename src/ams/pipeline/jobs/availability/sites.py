@@ -82,8 +82,7 @@ def events_of(
     teller = _Teller(report, site, inputs, lines, below, results)
     for place, line in lines.items():
         for happening in _happenings(line, inputs.rules.available, repeat):
-            # On a day that is not over, repeats must not be early.
-            if happening.second <= inputs.until:
+            if happening.second <= inputs.until:  # on a day that is not over, repeats must not be early
                 yield teller.event(place, happening)
 
 

@@ -99,8 +99,7 @@ def combine(operation: Operation, timelines: Sequence[Timeline]) -> Timeline:
         for change in timeline.changes[1:]
     )
     current = [timeline.changes[0].status for timeline in timelines]
-    # A counter instead of a lookup in every line: 300 lines with 100 changes each took 4 s.
-    present = Counter(current)
+    present = Counter(current)  # a counter instead of a lookup in every line: 300 lines with 100 changes each took 4 s
     changes = [StatusChange(0, operation.over(present))]
     for second, number, status in steps:
         present.subtract([current[number]])

@@ -23,6 +23,12 @@ class Board(NamedTuple):
     """Of each site and day: `site`, `date`, `availability`, `reliability`, `partial`; NaN is not defined."""
     timelines: Mapping[str, Sequence[plots.PlotSpan]]  # the statuses of each site on the last day
 
+    @property
+    def availability(self) -> pd.DataFrame:
+        """Availability by site and day; lowest on the last day first, sites without figures last."""
+        cells = self.figures.pivot(index="site", columns="date", values="availability")
+        return cells.sort_values(cells.columns[-1], kind="stable")
+
 
 def board(figures: DataFrame, statuses: DataFrame) -> Board:
     """Collect the board's data from `figures.FIGURES` and `figures.STATUSES`."""
@@ -45,8 +51,7 @@ def sections(shown: Board) -> list[Section]:
     """Return the sections of the page."""
     if shown.figures.empty:
         return [Section("Availability", "No day has been computed yet.")]
-    cells = shown.figures.pivot(index="site", columns="date", values="availability")
-    cells = cells.sort_values(cells.columns[-1], kind="stable")  # sites without figures on the last day come last
+    cells = shown.availability
     days, worst = list(cells.columns), cells.index[:SITES]
     last = shown.figures[shown.figures["date"] == days[-1]].set_index("site")
     last = last.loc[cells.index.intersection(last.index)]

@@ -1,7 +1,7 @@
 """Parts of the demo's page, made from the results of the jobs: accounting, alarms, clouds and the federation."""
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +9,8 @@ from ams.pipeline.jobs.alarm_messages import STATUSES
 from ams.pipeline.report import plots
 from ams.pipeline.report.page import Figure, Rows, Section
 from ams.pipeline.report.plots import stacked_bars
-from ams.pipeline.tables import read_rows
+from ams.tables.files import Partition
+from ams.tables.table import exists, open_table
 
 if TYPE_CHECKING:
     from ams.pipeline.postgres import Session
@@ -21,6 +22,16 @@ _HOUR, _TERABYTE = 3600, 10**12
 _WORK = ("Site", "Jobs", "Wall hours", "CPU hours", "Normalised CPU hours")
 _CLOUD = ("Site", "Machines", "CPU hours", "Terabytes")
 _LOSS = ("Site", "Submit host", "Told", "Came", "Missing", "Surplus")
+
+
+def read_rows(
+    path: Path, partitions: Iterable[Partition] | None = None, columns: Sequence[str] | None = None
+) -> list[dict[str, Any]]:
+    """Return the rows of a small table without Spark; empty if there is no table."""
+    if not exists(str(path)):
+        return []
+    found = open_table(str(path))
+    return [row for batch in found.batches(columns, found.select(partitions)) for row in batch.to_pylist()]
 
 
 def months(results: Path) -> list[str]:

@@ -15,7 +15,7 @@ from ams.pipeline.postgres import open_session
 from ams.pipeline.report.page import Rows, Section, page, put
 from ams.pipeline.session import local_session
 from ams.pipeline.tables import rows_of
-from ams.tables.table_version import open_table
+from ams.tables.table import open_table
 from demo.pipeline.boards import accounting_sections, alarm_sections, cloud_sections, federation_sections, months
 from demo.pipeline.worlds import PROJECT
 

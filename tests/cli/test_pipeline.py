@@ -15,7 +15,7 @@ from ams.client.bearer import BearerFile
 from ams.client.connection import ConnectionSettings
 from ams.pipeline import checkpoint
 from ams.pipeline.checkpoint import Identity, RunPosition
-from ams.tables.table_version import open_table
+from ams.tables.table import open_table
 from demo.pipeline.samples.__main__ import ENTRY, NAME
 from tests.cli.conftest import Ams
 from tests.tables.making import MONDAY, TUESDAY, append, contents, table, write

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from ams.pipeline.errors import Broken
 from ams.pipeline.jobs.accounting.envelope import EnvelopeTrust
-from ams.pipeline.jobs.accounting.reader import AccountingReader
+from ams.pipeline.jobs.accounting.reader import parse
 from ams.pipeline.jobs.availability.inputs import AvailabilityOptions, inputs
 from ams.pipeline.report.page import Rows, page
 from ams.tables.table import Table
@@ -42,7 +42,7 @@ def test_records_are_signed_by_their_sites_and_some_sealed_for_the_service(tmp_p
     made = list(records.messages(5, DAY, jobs=600, machines=12, encrypted=0.3, keys=str(tmp_path), mishaps=NONE))
     trust = EnvelopeTrust(str(tmp_path / "ca.pem"), str(tmp_path / "service.key"), str(tmp_path / "service.pem"))
 
-    found = [(each.topic, record) for each in made for record in AccountingReader(trust, True, NOW)(each.data, {})]
+    found = [(each.topic, record) for each in made for record in parse(each.data, {}, trust, signed_only=True, now=NOW)]
 
     assert {topic for topic, _ in found} == set(records.TOPICS)
     assert not [record for _, record in found if isinstance(record, Broken)]

@@ -44,7 +44,7 @@ def offsets(ranges: list[tuple[int, int]]) -> tuple[list[ResourceName], dict[str
 def test_parts_are_the_ranges_each_offset_once(ranges: list[tuple[int, int]], least: int | None) -> None:
     topics, starts, ends = offsets(ranges)
 
-    found = parts(starts, ends, topics, least)
+    found = parts(starts, ends, topics, least, {})
 
     total = sum(size for _, size in ranges)
     assert len(found) >= min(least or 1, total)

@@ -20,16 +20,14 @@ from ams.pipeline.job_run import Run
 from ams.pipeline.jobs import metrics
 from ams.pipeline.jobs.archive import archive_table, with_date
 from ams.pipeline.report.page import Figure, Rows, Section, page, put
-from ams.pipeline.report.plots import PlotSpan, board, stacked_bars, timelines
+from ams.pipeline.report.plots import board, stacked_bars, timelines
 from tests.pipeline.jobs.recorded import recorded_run, rows_of
 
 MIDNIGHT = datetime(2024, 3, 5, tzinfo=UTC)
 DRAWINGS = {
     "stacked bars": lambda: stacked_bars({"atlas": [175e3, 2.0], "<cms>": [0.5, 0.0]}, ["SITE-A", "SITE-B"], "hours"),
     "a board": lambda: board({"SITE-A": [99.5, nan], "SITE-B": [0.0, 100.0]}, ["5 March", "6 March"]),
-    "timelines": lambda: timelines(
-        {"ce01.example.org": [PlotSpan(MIDNIGHT, MIDNIGHT + timedelta(hours=3), "CRITICAL")]}
-    ),
+    "timelines": lambda: timelines({"ce01.example.org": [(MIDNIGHT, MIDNIGHT + timedelta(hours=3), "CRITICAL")]}),
     "nothing": lambda: stacked_bars({}, [], "hours"),
 }
 

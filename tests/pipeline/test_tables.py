@@ -16,8 +16,9 @@ from pyspark.sql.types import ArrayType, MapType, StringType, StructType
 
 from ams.pipeline.errors import PipelineError, WrongOption, WrongTable
 from ams.pipeline.postgres import address, check_table, open_session, upsert
-from ams.pipeline.tables import Table, count, read_rows, rows_of
+from ams.pipeline.tables import Table, count, rows_of
 from ams.storage.postgresql import conninfo
+from ams.tables.table import open_table
 from tests.pipeline.delta import by_duckdb, files_of
 
 SCHEMA = StructType().add("day", "date").add("site", "string").add("n", "long").add("seen", "timestamp")
@@ -72,7 +73,9 @@ def test_results_are_replaced_partition_by_partition_in_one_step(spark: SparkSes
     result.replace(rows(spark, (5, "a", 7)), [{"day": "2024-03-05"}, {"day": "2024-03-06"}])
     assert collect_rows(result.read()) == [(5, "a", 7)]
     assert collect_rows(rows_of(spark, root, 1)) == [(5, "a", 1), (5, "a", 2), (6, "b", 3)]  # as it was after the first
-    assert [row["n"] for row in read_rows(root, [{"day": "2024-03-05"}], columns=("n",))] == [7]
+    found = open_table(str(root))
+    [day] = found.batches(("n",), found.select([{"day": "2024-03-05"}]))
+    assert day.to_pylist() == [{"n": 7}]
 
 
 @pytest.mark.long

@@ -6,7 +6,6 @@ import shutil
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +17,10 @@ from ams.pipeline.errors import Busy, DataLoss, WrongTable
 from ams.pipeline.messages import ARCHIVE, PARTITIONS
 from ams.pipeline.range_reader import Fetch
 from ams.pipeline.service_calls import Service
-from ams.pipeline.topic_archive import ArchiveOptions, Archiver, alone
+from ams.pipeline.topic_archive import Archiver, alone
 from ams.tables import log, upkeep
 from ams.tables.location import Location
-from ams.tables.table import Table
-from ams.tables.table_version import open_table
+from ams.tables.table import Table, open_table
 from tests.faults.pipeline.kills import commit_appears, run_through_kills
 from tests.pipeline.delta import by_duckdb, files_of
 from tests.pipeline.garden import Garden, make_messages
@@ -44,9 +42,10 @@ class Keeper:
             return self.archive(*topics, every=every, **options)
 
     def archive(self, *topics: str, every: float | None = None, **options: Any) -> Archiver:
-        wanted = replace(ArchiveOptions(project=self.garden.name, batch_messages=3), topics=topics or ("*",), **options)
+        options = {"batch_messages": 3, "wanted": topics or ("*",), **options}
         with Service(self.garden.access) as service:
-            archiver = Archiver(service, Location.of(self.path), wanted, self.stopping, self.said.append)
+            place = Location.of(self.path), self.stopping, self.said.append, self.garden.name
+            archiver = Archiver(service, *place, **options)
             archiver.begin()
             archiver.run(every)
         return archiver

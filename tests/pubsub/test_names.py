@@ -11,7 +11,7 @@ import pytest
 from google.iam.v1 import iam_policy_pb2
 
 from ams.client import Client, Message, wire
-from ams.tables.table_version import open_table
+from ams.tables.table import open_table
 from tests.pubsub.conftest import World
 from tests.support.commands import Ran, run_ams
 from tests.support.waiting import wait_until

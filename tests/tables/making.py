@@ -8,8 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from ams.tables.files import File, batch_name
-from ams.tables.table import Table
-from ams.tables.table_version import open_table
+from ams.tables.table import Table, open_table
 
 SCHEMA = pa.schema([pa.field("n", pa.int64(), nullable=False), ("day", pa.date32())])
 QUERY = "1f0c9a7e-0000-0000-0000-000000000000"

@@ -10,8 +10,7 @@ from deltalake.exceptions import CommitFailedError
 from ams.tables import WrongTable, log, upkeep
 from ams.tables.files import File, read
 from ams.tables.location import Location
-from ams.tables.table import Table
-from ams.tables.table_version import exists
+from ams.tables.table import Table, exists
 from tests.tables.making import MONDAY, QUERY, SCHEMA, TUESDAY, append, append_batches, contents, table, write
 from tests.tables.test_table import commit_raw, race_writers
 

@@ -11,8 +11,7 @@ from deltalake import DeltaTable
 from ams.tables import WrongTable, log, upkeep
 from ams.tables.files import File
 from ams.tables.location import Location
-from ams.tables.table import Table
-from ams.tables.table_version import open_table
+from ams.tables.table import Table, open_table
 from ams.tables.upkeep import check, history, merge, restore, vacuum
 from tests.tables.making import MONDAY, QUERY, SCHEMA, TUESDAY, append, append_batches, contents, table, write
 
@@ -77,7 +76,7 @@ def test_large_files_stay_and_merged_ones_have_about_the_size_that_is_wanted(roo
 def test_a_merge_of_what_lacks_rows_is_refused_and_changes_nothing(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     append_batches(root, 2)
     version = open_table(root).version
-    monkeypatch.setattr("ams.tables.table_version.TableVersion.batches", lambda *_, **__: iter(()))
+    monkeypatch.setattr("ams.tables.table.TableVersion.batches", lambda *_, **__: iter(()))
 
     with pytest.raises(WrongTable, match="do not hold the rows that the log says"):
         merge(root)

@@ -258,7 +258,7 @@ def merge(
     """Put a few large files in the place of many small ones; the rows stay the same, also for who reads meanwhile."""
     require_extras("tables")
     from ams.tables import upkeep
-    from ams.tables.table_version import open_table
+    from ams.tables.table import open_table
 
     wanted = pairs(partition, "--partition")
     chosen = None
@@ -327,7 +327,7 @@ def archive(
     from ams.pipeline.options import RawOptions
     from ams.pipeline.progress import told_by_signals
     from ams.pipeline.service_calls import Service
-    from ams.pipeline.topic_archive import ArchiveOptions, Archiver, alone
+    from ams.pipeline.topic_archive import Archiver, alone
     from ams.tables.location import Location
 
     def say(text: str) -> None:
@@ -336,21 +336,24 @@ def archive(
     interval = None if every is None else seconds_said(every)
     if every is not None and (interval is None or not 0 < interval <= threading.TIMEOUT_MAX):
         raise Usage(f"--every {every!r} is no time such as 10s or 5m")
-    wanted = ArchiveOptions(
-        project=session.project,
-        topics=tuple(topics or ("*",)),
-        batch_messages=batch_messages,
-        merge=merge,
-        closed_after=closed_after,
-        file_bytes=file_mib * _MEBIBYTE,
-        skip_lost=skip_lost,
-    )
     environment: dict[str, str] = {}
     hand_over(session, environment)
     access, _ = RawOptions(source_of(session)).access(environment)
     location, stopping = Location.of(path), threading.Event()
     with alone(location), Service(access) as service, told_by_signals(stopping, say):
-        archiver = Archiver(service, location, wanted, stopping, say)
+        archiver = Archiver(
+            service,
+            location,
+            stopping,
+            say,
+            session.project,
+            wanted=tuple(topics or ("*",)),
+            batch_messages=batch_messages,
+            merge=merge,
+            closed_after=closed_after,
+            file_bytes=file_mib * _MEBIBYTE,
+            skip_lost=skip_lost,
+        )
         archiver.begin()
         archiver.run(interval)
     done = {

@@ -34,10 +34,8 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     project: str
-    rows: Mapping[str, Any]
-    """Options that decide which rows the tables hold: sources and parsing. A change needs a new folder."""
-    options: Mapping[str, Any]
-    """All other options that results depend on. A change can be accepted where the job allows it."""
+    rows: Mapping[str, Any]  # sources and parsing, which decide the tables' rows; a change needs a new folder
+    options: Mapping[str, Any]  # others that results depend on; a change can be accepted where the job allows it
 
 
 class RunPosition(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,10 +123,9 @@ def guard(work: Path, identity: Identity, *, accept_change: bool = False) -> Non
                     changed = _changed_names(known.rows, now.rows) if what == "rows" else what
                     raise ChangedDefinition(f"{work} was made by another definition ({changed} changed): {way_out}")
             if not accept_change:
-                raise ChangedDefinition(
-                    f"{work} was made with other options ({_changed_names(known.options, now.options)} changed):"
-                    f" {way_out}, or --accept-change to go on with the new ones"
-                )
+                changed = _changed_names(known.options, now.options)
+                way_out += ", or --accept-change to go on with the new ones"
+                raise ChangedDefinition(f"{work} was made with other options ({changed} changed): {way_out}")
     if known != now:
         write(work / DEFINITION, identity)
 

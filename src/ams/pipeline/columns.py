@@ -7,8 +7,7 @@ from ams.pipeline.messages import MESSAGE
 
 MESSAGES: StructType = from_arrow_schema(MESSAGE)
 
-PLACE = StructType(MESSAGES.fields[:5])
-"""Position of a message: the first columns of `MESSAGES`, and the struct `source` of parsed records."""
+PLACE = StructType(MESSAGES.fields[:5])  # position of a message, and the struct `source` of parsed records
 
 CONTENT = StructType(MESSAGES.fields[:7])
 

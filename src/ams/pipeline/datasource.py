@@ -22,11 +22,9 @@ from ams.client import wire
 from ams.pipeline.columns import MESSAGES
 from ams.pipeline.errors import WrongOption
 from ams.pipeline.options import EARLIEST, LATEST, Positions, Reading, ResourceName, reading
-from ams.pipeline.range_reader import Fetch, OffsetRange, limit_ends, parts, remade, report_data_loss
+from ams.pipeline.range_reader import Fetch, OffsetRange, Offsets, limit_ends, parts, remade, report_data_loss
 from ams.pipeline.service_calls import ReadBounds, Service
 from ams.pipeline.sink.writer import BatchWriter, StreamWriter
-
-Offsets = dict[str, int]  # offsets by `PROJECT/TOPIC`, as they stand in checkpoints and in the progress of queries
 
 
 class Places:
@@ -78,9 +76,7 @@ class Places:
             if offset > there.end:
                 raise WrongOption(option, f"{offset} is beyond the end of topic {topic}, which is {there.end}")
             if LATEST < offset < there.first:
-                report_data_loss(
-                    f"messages {offset} to {there.first - 1} of topic {topic}", fail=self._reading.fail_on_data_loss
-                )
+                report_data_loss(topic, offset, there.first, fail=self._reading.fail_on_data_loss)
             found[str(topic)] = there.end if offset == LATEST else max(offset, there.first)
         return found
 
@@ -97,9 +93,7 @@ class _PartitionReader:
             yield from Fetch(service, part, self.reading.through, self.reading.fail_on_data_loss).batches()
 
 
-class BatchReader(_PartitionReader, DataSourceReader):
-    """Reads once."""
-
+class _BatchReader(_PartitionReader, DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """Resolve start and end offsets once, so that all tasks agree."""
         with Service(self.reading.access) as service:
@@ -128,8 +122,7 @@ class StreamReader(_PartitionReader, DataSourceStreamReader, SupportsTriggerAvai
 
     def __init__(self, reading: Reading) -> None:
         super().__init__(reading)
-        self._initial: Offsets | None = None
-        """Start of the query, until the checkpoint has it."""
+        self._initial: Offsets | None = None  # start of the query, until the checkpoint has it
         self._begun = False
         self._target: Offsets | None = None
         self._ends: Offsets | None = None  # ends of the topics when the last batch was planned
@@ -183,8 +176,7 @@ class StreamReader(_PartitionReader, DataSourceStreamReader, SupportsTriggerAvai
         ends, ids = plain(end), end[IDS]
         topics = [ResourceName(*topic.split("/")) for topic in ends]  # a retried batch has the topics of its first try
         starts = self._from(plain(start), ends, _remade(start[IDS], ids))
-        ranges = parts(starts, ends, topics, self.reading.min_partitions, ids)
-        return [InputPartition(each) for each in ranges]
+        return [InputPartition(each) for each in parts(starts, ends, topics, self.reading.min_partitions, ids)]
 
     def stop(self) -> None:
         """Close the connections."""
@@ -232,8 +224,7 @@ class StreamReader(_PartitionReader, DataSourceStreamReader, SupportsTriggerAvai
             if topic in others:
                 remade(topic, fail=self.reading.fail_on_data_loss)
             elif topic in start:
-                what = f"messages {ends[topic]} to {start[topic] - 1} of topic {topic}"
-                report_data_loss(what, fail=self.reading.fail_on_data_loss)
+                report_data_loss(topic, ends[topic], start[topic], fail=self.reading.fail_on_data_loss)
             found[topic] = min(oldest.get(topic, ends[topic]), ends[topic])
         return found
 
@@ -254,7 +245,7 @@ class AmsDataSource(spark.DataSource):
     def reader(self, schema: StructType) -> spark.DataSourceReader:
         """Return the reader of a batch query."""
         self._require_ours(schema)
-        return BatchReader(reading(self.options))
+        return _BatchReader(reading(self.options))
 
     def streamReader(self, schema: StructType) -> spark.DataSourceStreamReader:  # noqa: N802  # Spark's name
         """Return the reader of a streaming query."""

@@ -5,7 +5,7 @@ run.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ams.core.errors import AmsError
 from ams.tables import StoreFailed as StoreFailed  # runs raise the errors of tables unchanged
@@ -31,8 +31,7 @@ class WrongOption(PipelineError):
         return type(self), (self.option, self.reason)
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(NamedTuple):
     """One error in a file. Lines and columns count from 1; only expressions have columns."""
 
     line: int

@@ -11,10 +11,8 @@ from pathlib import Path
 
 from ams.pipeline.errors import MissingDependency
 
-MIN_JAVA_VERSION = 17
-INSTALL = (
-    f"Spark needs Java {MIN_JAVA_VERSION} or newer: install it (Debian: default-jre-headless), or set JAVA_HOME to it"
-)
+MIN_JAVA = 17  # version
+INSTALL = f"Spark needs Java {MIN_JAVA} or newer: install it (Debian: default-jre-headless), or set JAVA_HOME to it"
 _VERSION = re.compile(r'version "(\d+)[^"]*"')
 _QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
 
@@ -28,7 +26,7 @@ def java(environment: Mapping[str, str] = os.environ) -> str:
     except OSError:
         raise MissingDependency(f"there is no Java{f' in {home}' if home else ''}; {INSTALL}") from None
     found = _VERSION.search(asked.stderr)
-    if found is None or int(found[1]) < MIN_JAVA_VERSION:
+    if found is None or int(found[1]) < MIN_JAVA:
         version = found[0].partition('"')[2].rstrip('"') if found else "of an unknown version"
         raise MissingDependency(f"{program} is Java {version}; {INSTALL}")
     return f"{program}: {asked.stderr}"

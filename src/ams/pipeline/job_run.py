@@ -30,6 +30,7 @@ from ams.pipeline.tables import KEPT_RESULTS, Table
 
 _DOMAIN_ERRORS = client.ClientError | errors.PipelineError | errors.WrongTable | errors.StoreFailed
 KILLED = "KILLED"  # ends the master's reason when somebody killed the application there
+RESUMES = "what is done stays done, the next run goes on behind it"
 _CAUSE_CHARACTERS = 500  # of a cause in an error
 _OUR_ERROR = re.compile(r"^\s*(?:ams|pyspark_ams)\.[\w.]*\b(?P<kind>[A-Z]\w+): (?P<text>.*)$", re.MULTILINE)
 _PYTHON = re.compile(r"^(?P<kind>[A-Z]\w*(?:Error|Exception|Warning)): (?P<text>.*)$", re.MULTILINE)
@@ -98,8 +99,7 @@ def _shorten(text: str) -> str:
     return line if len(line) <= _CAUSE_CHARACTERS else line[:_CAUSE_CHARACTERS] + "..."
 
 
-Handle = Callable[[DataFrame, int], None]
-"""Writes a batch, given its number; a batch may come again after a kill."""
+Handle = Callable[[DataFrame, int], None]  # writes a batch, given its number; a batch may come again after a kill
 Source = dict[str, str]  # options of `format("ams")` for the service and the project
 
 _LOOK_SECONDS = 0.3  # between two checks of a running query
@@ -126,10 +126,8 @@ class Run:
     spark: SparkSession
     work: Path
     source: Source
-    every: str | None = None
-    """The interval between batches; None for a run that ends when it has caught up."""
-    stopping: threading.Event = field(default_factory=threading.Event)
-    """Set to end the run after the current batch."""
+    every: str | None = None  # the interval between batches; None for a run that ends when it has caught up
+    stopping: threading.Event = field(default_factory=threading.Event)  # set to end the run after the current batch
     say: Callable[[str], None] = to_stderr
     skip_lost: bool = False  # warn and go on if unread messages expired
     progress: BatchProgress = field(init=False)
@@ -176,10 +174,9 @@ class Run:
         """Add a batch of this run's query to a table, exactly once. Raises `WrongTable` if the table is gone."""
         is_begun = table.root in self._added or table.root in checkpoint.read_begun(self.work)
         if is_begun and not table.exists():  # its rows would be missing
-            raise WrongTable(
-                f"{table.root} is gone, and the checkpoint is behind the messages it was made of; put it back, or "
-                "give another folder with --work to begin anew"
-            )
+            way_out = "put it back, or give another folder with --work to begin anew"
+            behind = "the checkpoint is behind the messages it was made of"
+            raise WrongTable(f"{table.root} is gone, and {behind}; {way_out}")
         self._added[table.root] += table.append(batch, batch_id, self._query)
         checkpoint.begin(self.work, table.root)
 
@@ -251,11 +248,9 @@ class Run:
     def _follow(self, query: StreamingQuery) -> None:
         while not self._has_ended(query):
             scala: Any = self.spark.sparkContext._jsc
-            if (
-                scala.sc().isStopped() and not self.stopping.is_set()
-            ):  # without new messages the query would wait for ever
-                after = "what is done stays done, the next run goes on behind it"
-                raise Interrupted(f"Spark was stopped under the run: {after}")
+            # Without new messages the query would wait for ever.
+            if scala.sc().isStopped() and not self.stopping.is_set():
+                raise Interrupted(f"Spark was stopped under the run: {RESUMES}")
             self._take_stock(query)
             if self.stopping.is_set() and not self._working and not query.status["isTriggerActive"]:
                 query.stop()

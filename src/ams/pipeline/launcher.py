@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from ams.pipeline.checkpoint import SPARK_LOG, Counted, Identity, guard, lock_work_folder
 from ams.pipeline.errors import Failed, Interrupted
-from ams.pipeline.job_run import KILLED, Run, RunPlan, Source, Stopped, root_cause, to_stderr, why_removed
+from ams.pipeline.job_run import KILLED, RESUMES, Run, RunPlan, Source, Stopped, root_cause, to_stderr, why_removed
 from ams.pipeline.progress import told_by_signals
 from ams.pipeline.session import local_session
 
@@ -66,11 +66,8 @@ def start(plan: RunPlan, setup: Setup) -> RunResult:
     """
     identity = Identity(name=plan.name, project=setup.project, rows=plan.rows, options=plan.options)
     stopping = threading.Event()
-    with (
-        lock_work_folder(setup.work),
-        told_by_signals(stopping, setup.say) as listen,
-        ends_told(plan.name, stopping, setup.work / SPARK_LOG),
-    ):
+    ends = ends_told(plan.name, stopping, setup.work / SPARK_LOG)
+    with lock_work_folder(setup.work), told_by_signals(stopping, setup.say) as listen, ends:
         guard(setup.work, identity, accept_change=setup.accept_change)
         with _session(plan, setup) as spark:
             listen()  # Spark has replaced the signal handlers
@@ -82,30 +79,24 @@ def start(plan: RunPlan, setup: Setup) -> RunResult:
                 stopped = True
             except Exception as error:
                 raise root_cause(error) from error
-            done, (records, broken) = run.progress, run.counts()
-            stopped = stopped and run.every is None
-            return RunResult(
-                plan.name, done.messages, records, broken, run.expectation_counts(), done.batches, done.seconds, stopped
-            )
+            done, stopped = run.progress, stopped and run.every is None
+            counts = done.messages, *run.counts(), run.expectation_counts(), done.batches, done.seconds
+            return RunResult(plan.name, *counts, stopped)
 
 
 @contextmanager
 def ends_told(name: str, stopping: threading.Event, log: Path) -> Iterator[None]:
-    """Raise `Interrupted` for errors that come from stopping the run or its Spark.
-
-    Only Spark's log says that a cluster's master removed the application.
-    """
-    after = "what is done stays done, the next run goes on behind it"
+    """Raise `Interrupted` for errors that come from stopping the run or its Spark."""
     try:
         yield
     except Exception as error:
         if stopping.is_set():
-            raise Interrupted(f"{name} was ended together with its Spark: {after}") from error
-        reason = why_removed(log, error)
+            raise Interrupted(f"{name} was ended together with its Spark: {RESUMES}") from error
+        reason = why_removed(log, error)  # only Spark's log says that a cluster's master removed the application
         if reason is None:
             raise
         if reason.endswith(KILLED):
-            raise Interrupted(f"{name} was ended by Spark's master: {reason}; {after}") from error
+            raise Interrupted(f"{name} was ended by Spark's master: {reason}; {RESUMES}") from error
         raise Failed(f"Spark gave up: {reason} ({log} and the logs of executors say why)") from error
 
 
@@ -130,8 +121,7 @@ def _errors_in(log: Path, spark: SparkSession) -> Iterator[None]:
     """Send PySpark's log lines of this process to the log: when Java is killed, each open connection logs an error."""
     handler = logging.FileHandler(log, delay=True)
     logging.getLogger().addHandler(handler)
-    # The accumulator server would print its errors.
-    server: Any = spark.sparkContext._accumulatorServer
+    server: Any = spark.sparkContext._accumulatorServer  # the accumulator server would print its errors
     server.handle_error = lambda *_: logging.getLogger(__name__).exception("sums from Java")
     try:
         yield

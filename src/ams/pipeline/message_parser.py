@@ -13,14 +13,12 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from ams.pipeline.columns import BROKEN, CONTENT, PLACE
-from ams.pipeline.errors import Broken as Broken  # parse functions import it without Spark
-from ams.pipeline.errors import PipelineError
+from ams.pipeline.errors import Broken, PipelineError
 from ams.pipeline.session import persist_rows
 
 _ROWS = 4096  # per Arrow batch: packed messages give a thousand times more rows
 
-_UNFIT = (pa.ArrowException, ArithmeticError, TypeError, ValueError)
-"""Arrow's errors for values that do not fit their columns, such as numbers beyond 64 bits."""
+_UNFIT = (pa.ArrowException, ArithmeticError, TypeError, ValueError)  # of values that do not fit their columns
 
 Message = dict[str, Any]
 Row = dict[str, Any]  # a record or a broken message, by `_parsed_schema`
@@ -79,26 +77,20 @@ def _mapper(parse: Parse, schema: StructType) -> Callable[[Iterator[pa.RecordBat
 def _rows(message: Message, parse: Parse) -> Iterator[tuple[Message, Row]]:
     try:
         for record in parse(message["data"], dict(message["attributes"])):
-            if isinstance(record, Broken):
-                yield message, _broken(message, str(record))
-            else:
-                nothing: Row = {"attributes": [], "data": None, "reason": None}
-                yield message, {"source": _source(message), "record": record, **nothing}
+            is_broken = isinstance(record, Broken)
+            yield message, _row(message, reason=str(record)) if is_broken else _row(message, record)
     except Broken as error:
-        yield message, _broken(message, str(error))
+        yield message, _row(message, reason=str(error))
     except (OSError, PipelineError):
         raise  # our fault, not the message's
     except Exception as error:  # no message may end a run
-        yield message, _broken(message, f"cannot be read: {type(error).__name__}")
+        yield message, _row(message, reason=f"cannot be read: {type(error).__name__}")
 
 
-def _broken(message: Message, reason: str) -> Row:
-    whole = {name: message[name] for name in ("attributes", "data")}
-    return {"source": _source(message), "record": None, **whole, "reason": reason}
-
-
-def _source(message: Message) -> dict[str, Any]:
-    return {name: message[name] for name in PLACE.names}
+def _row(message: Message, record: Any = None, reason: str | None = None) -> Row:
+    source = {name: message[name] for name in PLACE.names}
+    attributes, data = ([], None) if reason is None else (message["attributes"], message["data"])
+    return {"source": source, "record": record, "attributes": attributes, "data": data, "reason": reason}
 
 
 def _in_arrow(rows: list[tuple[Message, Row]], schema: pa.Schema) -> pa.RecordBatch:
@@ -112,5 +104,5 @@ def _fitting(message: Message, row: Row, schema: pa.Schema) -> Row:
     try:
         pa.RecordBatch.from_pylist([row], schema=schema)
     except _UNFIT as error:
-        return _broken(message, f"holds what no column can hold: {type(error).__name__}")
+        return _row(message, reason=f"holds what no column can hold: {type(error).__name__}")
     return row

@@ -43,8 +43,7 @@ class Access:
     token: str = field(repr=False)
     ca: str | None = field(repr=False)  # trusted certificates as PEM text: executors need no file
     retry_seconds: float = RETRY_SECONDS
-    bearer: Bearer | None = field(default=None, repr=False)
-    """Replaces the token. A file must exist on the executors too."""
+    bearer: Bearer | None = field(default=None, repr=False)  # replaces the token; files must exist on executors
 
 
 class RawOptions:
@@ -72,14 +71,14 @@ class RawOptions:
         if text is None:
             return None
         if not text.isascii() or not text.isdecimal() or len(text) > _MAX_DIGITS or int(text) < 1:
-            raise WrongOption(name, f"{quote_short(text)} is no whole number of at least 1, or too large")
+            raise WrongOption(name, f"{_quote(text)} is no whole number of at least 1, or too large")
         return int(text)
 
     def truth(self, name: str, *, default: bool) -> bool:
         """Return whether an option is `true`."""
         text = (self.text(name) or str(default)).lower()
         if text not in ("true", "false"):
-            raise WrongOption(name, f"{quote_short(text)} is neither true nor false")
+            raise WrongOption(name, f"{_quote(text)} is neither true nor false")
         return text == "true"
 
     def seconds(self, name: str, default: float) -> float:
@@ -90,7 +89,7 @@ class RawOptions:
         except ValueError:
             value = -1.0
         if not 0 <= value < float("inf"):
-            raise WrongOption(name, f"{quote_short(text or '')} is no number of seconds")
+            raise WrongOption(name, f"{_quote(text or '')} is no number of seconds")
         return value
 
     def access(self, environment: Mapping[str, str] = os.environ) -> tuple[Access, str | None]:
@@ -110,8 +109,7 @@ class RawOptions:
             reason = "no service is named: give it, a profile, or AMS_ENDPOINT where Spark is started"
             raise WrongOption("endpoint", reason) from None
         except BadConnection as error:
-            # The most likely cause.
-            blamed = "profile" if self.text("profile") and not asked.endpoint else None
+            blamed = "profile" if self.text("profile") and not asked.endpoint else None  # the most likely cause
             raise WrongOption(blamed or ("tokenFile" if asked.token_file else "endpoint"), error.message) from None
         access = Access(
             endpoint=found.endpoint,
@@ -130,9 +128,9 @@ def names(option: str, text: str, project: str | None) -> tuple[ResourceName, ..
         before, slash, name = each.rpartition("/")
         owner = before if slash else project
         if owner is None:
-            raise WrongOption("project", f"is needed for {option} {quote_short(each)}, which does not name its project")
+            raise WrongOption("project", f"is needed for {option} {_quote(each)}, which does not name its project")
         if not is_name(owner) or not is_resource_name(name):
-            raise WrongOption(option, f"{quote_short(each)} is no name and no PROJECT/NAME")
+            raise WrongOption(option, f"{_quote(each)} is no name and no PROJECT/NAME")
         found.append(ResourceName(owner, name))
     doubled = [each for each in found if found.count(each) > 1]
     if doubled:
@@ -165,8 +163,7 @@ def moment(text: str) -> datetime | None:
         return None
 
 
-def quote_short(text: str) -> str:
-    """Quote a text, cut to 60 characters."""
+def _quote(text: str) -> str:
     return repr(text if len(text) <= 60 else text[:60] + "...")
 
 
@@ -176,8 +173,7 @@ READING = (
 )
 
 EARLIEST, LATEST = -2, -1  # oldest message kept, and the end, as in Spark's Kafka source
-Positions = Mapping[str, int]
-"""Offsets by `PROJECT/TOPIC`, also `EARLIEST` and `LATEST`; key `""` is for all other topics."""
+Positions = Mapping[str, int]  # by `PROJECT/TOPIC`, also `EARLIEST` and `LATEST`; key `""` is for all other topics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,7 +240,7 @@ def _selected_names(
             raise WrongOption("project", "is needed for topicPattern")
         patterns = tuple(each.strip() for each in pattern.split(","))
         if not all(patterns):
-            raise WrongOption("topicPattern", f"{quote_short(pattern)} has an empty pattern")
+            raise WrongOption("topicPattern", f"{_quote(pattern)} has an empty pattern")
         return (), None, patterns
     if not subscription:
         raise WrongOption("topic", "is missing; give it, or a subscription")
@@ -268,7 +264,7 @@ def _start_or_end(given: RawOptions, which: str, topics: Collection[ResourceName
             return found + timedelta(microseconds=-found.microsecond % 1000)
     except (ValueError, OverflowError, OSError):
         pass
-    raise WrongOption(timestamp, f"{quote_short(text)} is no time such as 2024-03-05T10:20:30Z, nor milliseconds")
+    raise WrongOption(timestamp, f"{_quote(text)} is no time such as 2024-03-05T10:20:30Z, nor milliseconds")
 
 
 _END_WORDS = {"earliest": EARLIEST, "latest": LATEST}
@@ -288,12 +284,12 @@ def _positions(given: RawOptions, option: str, topics: Collection[ResourceName])
         return {"": value}
     if not isinstance(value, dict) or not all(_is_offset(each) for each in value.values()):
         what = 'earliest, latest, a number, {"PROJECT/TOPIC": number}'
-        raise WrongOption(option, f"{quote_short(text)} is none of {what}")
+        raise WrongOption(option, f"{_quote(text)} is none of {what}")
     # Exactly the topics that are read must have one.
     full = {topic.name: str(topic) for topic in topics} | {str(topic): str(topic) for topic in topics}
     for name in value:
         if topics and name not in full:
-            raise WrongOption(option, f"{quote_short(name)} is not among the topics that are read")
+            raise WrongOption(option, f"{_quote(name)} is not among the topics that are read")
     found: dict[str, int] = {full.get(name) or name: offset for name, offset in value.items()}
     for topic in topics:
         if str(topic) not in found:
@@ -314,14 +310,12 @@ KEY_WINDOW_SECONDS = 86400.0  # assumed idempotency window of the service
 _KEY = re.compile(r"[!-~]{1,128}")
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(NamedTuple):
     """Size limits of a request; a larger message has a request of its own."""
 
     messages: int = 1000
     bytes: int = 4 * 1024 * 1024  # of its body: well below the 16 MiB a service takes as it comes
-    open_bytes: int = 32 * 1024 * 1024
-    """Memory limit for all open requests together; beyond it all are closed."""
+    open_bytes: int = 32 * 1024 * 1024  # memory limit for all open requests together; beyond it all are closed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

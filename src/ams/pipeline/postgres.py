@@ -26,16 +26,14 @@ from ams.pipeline.errors import PipelineError, WrongOption, WrongTable
 from ams.storage.postgresql import conninfo, is_passing, reason
 
 VARIABLE = "AMS_PIPELINE_DATABASE"
-PATIENCE_SECONDS = 60.0
-"""Total wait for an unreachable database before a task fails; Spark retries the task."""
+PATIENCE_SECONDS = 60.0  # total wait for an unreachable database before a task fails; Spark retries the task
 _BACKOFF = Backoff(0.2, 5.0)  # seconds between two tries to connect
 _REFUSALS = ("password", "does not exist", "pg_hba.conf", "permission denied", "is not permitted to log in")
 _ERROR_CHARACTERS = 200
 
 Session = psycopg.Connection[TupleRow]
 Rows = Iterator[pa.RecordBatch]
-Write = Callable[[Session, Rows], int]
-"""Writes one task's rows in one transaction and returns their number. Picklable; runs in Spark tasks."""
+Write = Callable[[Session, Rows], int]  # writes a task's rows in one transaction, returns their number; picklable
 
 
 def address(option: str, environ: Mapping[str, str] = os.environ) -> str:

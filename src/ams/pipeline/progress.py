@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -16,8 +16,7 @@ EVERY_SECONDS = 5.0  # between two lines of progress
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
-@dataclass(frozen=True, slots=True)
-class FinishedBatch:
+class FinishedBatch(NamedTuple):
     """A finished batch."""
 
     number: int

@@ -19,6 +19,7 @@ from ams.pipeline.options import ResourceName
 from ams.pipeline.service_calls import Patience, ReadBounds, Service
 
 T = TypeVar("T")
+Offsets = dict[str, int]  # offsets by `PROJECT/TOPIC`, as they stand in checkpoints and in the progress of queries
 
 
 class LostMessages(UserWarning):
@@ -39,9 +40,10 @@ def remade(topic: str, *, fail: bool, since: str = "the checkpoint", done: str =
     warnings.warn(f"{text}; what was not {done} of the old one is lost", LostMessages, stacklevel=2)
 
 
-def report_data_loss(what: str, *, fail: bool) -> None:
-    """Raise `DataLoss`, or only warn."""
-    text = f"{what} are kept no longer"
+def report_data_loss(topic: ResourceName | str, start: int, stop: int | None, *, fail: bool) -> None:
+    """Raise `DataLoss`, or only warn, because of the messages from `start` on, or only those before `stop`."""
+    lost = f"from {start} on" if stop is None else f"{start} to {stop - 1}"
+    text = f"messages {lost} of topic {topic} are kept no longer"
     if fail:
         raise DataLoss(f"{text}; with failOnDataLoss=false (of a run, --skip-lost) reading goes on without them")
     warnings.warn(text, LostMessages, stacklevel=2)
@@ -57,16 +59,10 @@ class OffsetRange(NamedTuple):
 
 
 def parts(
-    starts: Mapping[str, int],
-    ends: Mapping[str, int],
-    topics: Sequence[ResourceName],
-    least: int | None,
-    ids: Mapping[str, str] | None = None,
+    starts: Offsets, ends: Offsets, topics: Sequence[ResourceName], least: int | None, ids: Mapping[str, str]
 ) -> list[OffsetRange]:
     """Return the ranges between offsets, split evenly into at least `least` parts if there are enough messages."""
-    ranges = [
-        OffsetRange(topic, starts[str(topic)], ends[str(topic)], (ids or {}).get(str(topic), "")) for topic in topics
-    ]
+    ranges = (OffsetRange(topic, starts[str(topic)], ends[str(topic)], ids.get(str(topic), "")) for topic in topics)
     whole = [each for each in ranges if each.start < each.stop]
     total = sum(each.stop - each.start for each in whole)
     found: list[OffsetRange] = []
@@ -188,7 +184,7 @@ class Fetch:
                 patience.after(error)
         # It expired during the read, or it is no message: damage, or a marker of Kafka.
         if self._gap is not None and self.service.bounds(self.part.topic, self.subscription).first > self._gap:
-            self._report_loss(f"messages from {self._gap} on of topic {self.part.topic}")
+            self._report_loss(self._gap, None)
 
     def _answer(self) -> Iterator[pa.RecordBatch]:
         topic, stop = self.part.topic, self.part.stop
@@ -200,8 +196,7 @@ class Fetch:
                     self._at = stop  # nothing is left of the planned topic
                     return
                 if told.first > self._at:
-                    gone = min(told.first, self.part.stop) - 1
-                    self._report_loss(f"messages {self._at} to {gone} of topic {self.part.topic}")
+                    self._report_loss(self._at, min(told.first, stop))
                     self._at = told.first
                 found = _arrow if response.headers.get("content-type", "").startswith(ARROW) else _lines
                 for batch in filter(len, found(response.iter_raw())):
@@ -227,8 +222,8 @@ class Fetch:
 
     def _pass_over(self, end: int) -> None:
         if end < self.part.stop:
-            self._report_loss(f"messages {end} to {self.part.stop - 1} of topic {self.part.topic}")
+            self._report_loss(end, self.part.stop)
         self._at = self.part.stop
 
-    def _report_loss(self, what: str) -> None:
-        report_data_loss(what, fail=self.fail_on_data_loss)
+    def _report_loss(self, start: int, stop: int | None) -> None:
+        report_data_loss(self.part.topic, start, stop, fail=self.fail_on_data_loss)

@@ -36,13 +36,10 @@ _PATH = "/usr/local/bin:/usr/bin:/bin"
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
 
-def local_session(
-    name: str, *, cores: int = 2, memory: str = "1g", settings: Mapping[str, str] | None = None
-) -> SparkSession:
+def local_session(name: str, *, cores: int = 2, memory: str = "1g", settings: Mapping[str, str] = {}) -> SparkSession:
     """Start a local Spark with `cores` parallel tasks, each tried up to three times. Raises `MissingDependency`."""
-    said = settings or {}
-    master = said.get("spark.master", f"local[{cores},3]")
-    chosen = {**SETTINGS, **(LOOPBACK if is_local(master) else of_cluster(master)), **said}
+    master = settings.get("spark.master", f"local[{cores},3]")
+    chosen = {**SETTINGS, **(LOOPBACK if is_local(master) else of_cluster(master)), **settings}
     chosen[_JAVA_OPTIONS] = f"{chosen.get(_JAVA_OPTIONS, '')} {archive_options(java())}".strip()
     name_python(master)
     builder = SparkSession.builder.appName(name).master(master).config("spark.driver.memory", memory)

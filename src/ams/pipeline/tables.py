@@ -11,18 +11,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
-from ams.tables import table, table_version, upkeep
+from ams.tables import table, upkeep
 from ams.tables.files import File, Partition, batch_name, read
 from ams.tables.location import Location
+from ams.tables.table import KEPT_ROWS, exists, open_table
 
-KEPT_ROWS = timedelta(days=30)  # how long versions of a table that takes batches are kept
 KEPT_RESULTS = timedelta(days=400)  # how long versions of results are kept: more than a year
 
 _TASK_BYTES = 64 * 2**20  # minimum bytes of files per task
@@ -61,9 +60,8 @@ class Table:
     def read(self, partitions: Iterable[Partition] | None = None, columns: Sequence[str] | None = None) -> DataFrame:
         """Return all current rows, or those of some partitions; all columns, or some."""
         schema = self.schema if columns is None else StructType([self.schema[name] for name in columns])
-        if not self.exists():
-            return self.spark.createDataFrame([], schema)
-        return frame(self.spark, Location.of(self.root), self._table().snapshot().select(partitions), schema)
+        files = self._table().snapshot().select(partitions) if self.exists() else ()
+        return frame(self.spark, Location.of(self.root), files, schema)
 
     def exists(self) -> bool:
         """Return whether the table exists."""
@@ -123,25 +121,13 @@ def frame(spark: SparkSession, location: Location, files: Sequence[File], schema
 
 def rows_of(spark: SparkSession, path: Path | str, at: int | datetime | None = None) -> DataFrame:
     """Return all rows of a table's newest version, or of one by number or time. Raises `WrongTable`."""
-    found = table_version.open_table(Location.of(path), at)
+    found = open_table(Location.of(path), at)
     return frame(spark, found.location, found.files, from_arrow_schema(found.schema))
 
 
 def count(path: Path) -> int:
     """Return the number of rows; 0 if there is no table."""
-    return (
-        sum(file.rows for file in table_version.open_table(str(path)).files) if table_version.exists(str(path)) else 0
-    )
-
-
-def read_rows(
-    path: Path, partitions: Iterable[Partition] | None = None, columns: Sequence[str] | None = None
-) -> list[dict[str, Any]]:
-    """Return the rows of a small table without Spark; empty if there is no table."""
-    if not table_version.exists(str(path)):
-        return []
-    found = table_version.open_table(str(path))
-    return [row for batch in found.batches(columns, found.select(partitions)) for row in batch.to_pylist()]
+    return sum(file.rows for file in open_table(str(path)).files) if exists(str(path)) else 0
 
 
 def _arrow(schema: StructType) -> pa.Schema:

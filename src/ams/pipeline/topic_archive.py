@@ -10,7 +10,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -25,8 +25,7 @@ from ams.pipeline.service_calls import ReadBounds, Service
 from ams.tables import log, upkeep
 from ams.tables.files import Partition, batch_name
 from ams.tables.location import Location
-from ams.tables.table import Table
-from ams.tables.table_version import TableVersion
+from ams.tables.table import Table, TableVersion
 
 _QUERY = "ams-archive/"  # + project: the table's query
 _LOCK = "_lock"
@@ -36,34 +35,27 @@ _WAY_ON = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ArchiveOptions:
-    """Options of an archive run."""
-
-    project: str
-    topics: Sequence[str] = ("*",)
-    batch_messages: int = 200_000
-    merge: bool = True
-    closed_after: int = 1  # days after its end
-    file_bytes: int = upkeep.FILE_BYTES
-    skip_lost: bool = False
-
-
 @dataclass
 class Archiver:
     """Writes an archive. The caller holds the lock (`alone`)."""
 
     service: Service
     location: Location
-    wanted: ArchiveOptions
     stopping: threading.Event  # ends the work between two batches
     say: Callable[[str], None]
-    topics: set[ResourceName] = field(default_factory=set)  # that had messages to store
-    files: int = 0  # files written, including files merged since
+    project: str
+    wanted: Sequence[str] = ("*",)  # topics or patterns
+    batch_messages: int = 200_000
+    merge: bool = True
+    closed_after: int = 1  # days after its end
+    file_bytes: int = upkeep.FILE_BYTES
+    skip_lost: bool = False
 
     def __post_init__(self) -> None:
         self.progress = BatchProgress(self.say)
-        self._query = f"{_QUERY}{self.wanted.project}"
+        self.topics = set[ResourceName]()  # that had messages to store
+        self.files = 0  # files written, including files merged since
+        self._query = f"{_QUERY}{self.project}"
         self._table = Table(self.location, ARCHIVE, PARTITIONS)
 
     def begin(self) -> None:
@@ -80,10 +72,9 @@ class Archiver:
         if is_kept_here(found.query):
             other = found.query.removeprefix(_QUERY)
             raise WrongTable(f"{self.location} is the archive of project {other}; give each project one of its own")
-        raise WrongTable(
-            f"{self.location} is written by the job archive, whose place is in its own checkpoint; "
-            "go on with `ams pipeline run archive`, or give another folder"
-        )
+        way_out = "go on with `ams pipeline run archive`, or give another folder"
+        job = "the job archive, whose place is in its own checkpoint"
+        raise WrongTable(f"{self.location} is written by {job}; {way_out}")
 
     def run(self, every: float | None = None) -> None:
         """Store new messages and merge; with `every`, repeat after so many seconds until stopped.
@@ -111,9 +102,9 @@ class Archiver:
                     raise
 
     def _names(self) -> list[ResourceName]:
-        patterns = [each for each in self.wanted.topics if is_pattern(each)]
-        names = {ResourceName(self.wanted.project, each) for each in self.wanted.topics if each not in patterns}
-        return sorted(names.union(self.service.topics(self.wanted.project, patterns) if patterns else ()))
+        patterns = [each for each in self.wanted if is_pattern(each)]
+        names = {ResourceName(self.project, each) for each in self.wanted if each not in patterns}
+        return sorted(names.union(self.service.topics(self.project, patterns) if patterns else ()))
 
     def _batch(self, topics: Mapping[ResourceName, ReadBounds]) -> bool:
         # Read each time: the table has the position, even if another writer moved it.
@@ -122,12 +113,12 @@ class Archiver:
         with _losses_told(self.say):
             starts = {name: self._start(snapshot, name, there) for name, there in topics.items()}
             ends = {name: max(topics[name].end, start) for name, start in starts.items()}
-            stops = limit_ends(starts, ends, self.wanted.batch_messages)
+            stops = limit_ends(starts, ends, self.batch_messages)
             parts = [OffsetRange(name, starts[name], stop, topics[name].id) for name, stop in stops.items()]
             parts = [part for part in parts if part.start < part.stop]
             if not parts:
                 return False
-            fetches = (Fetch(self.service, part, fail_on_data_loss=not self.wanted.skip_lost) for part in parts)
+            fetches = (Fetch(self.service, part, fail_on_data_loss=not self.skip_lost) for part in parts)
             rows = (with_date(rows) for fetch in fetches for rows in fetch.batches())
             files = self._table.write(batch_name(self._query, number), rows)
         if self._table.append(self._query, number, files, {_place(part.topic, part.id): part.stop for part in parts}):
@@ -142,14 +133,14 @@ class Archiver:
         if not there.id:
             raise NotAms("the service is of a version that does not tell the ids of topics; it is too old for this")
         at = snapshot.number(_place(topic, there.id)) if snapshot else None
-        fail = not self.wanted.skip_lost
+        fail = not self.skip_lost
         if at is None:
             stored = {"project": topic.project, "topic": topic.name}.items()
             if snapshot and any(stored <= file.partition.items() for file in snapshot.files):
                 remade(str(topic), fail=fail, since="it was archived", done="stored", way_on=_WAY_ON)
             return there.first
         if at > there.end:  # the service was restored to an earlier state
-            report_data_loss(f"messages {there.end} to {at - 1} of topic {topic}", fail=fail)
+            report_data_loss(topic, there.end, at, fail=fail)
             return there.first
         return at
 
@@ -158,10 +149,9 @@ class Archiver:
             return
         files = self._table.snapshot().files
         found = upkeep.crowded_partitions(files)
-        if self.wanted.merge:
-            found += closed_partitions((file.partition for file in files), self.wanted.closed_after)
-        merged = upkeep.merge(self.location, found, self.wanted.file_bytes, "offset") if found else 0
-        if merged:
+        if self.merge:
+            found += closed_partitions((file.partition for file in files), self.closed_after)
+        if merged := upkeep.merge(self.location, found, self.file_bytes, "offset") if found else 0:
             self.say(f"archive: merged {merged} files")
 
 

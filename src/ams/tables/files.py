@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from ams.tables import StoreFailed, WrongTable
 from ams.tables.location import Location
 
+Batches = Iterable[pa.RecordBatch]
 Partition = Mapping[str, str | None]
 """Values of the partition columns as Delta writes them: text, dates as 2024-03-05; None for null and ``""``."""
 
@@ -50,8 +51,7 @@ class File:
         least, greatest = (
             {name: _stats_value(value) for name, value in each.items() if _has_total_order(value)} for each in bounds
         )
-        told = {"numRecords": self.rows, "minValues": least, "maxValues": greatest, "nullCount": self.nulls}
-        return json.dumps(told)
+        return json.dumps({"numRecords": self.rows, "minValues": least, "maxValues": greatest, "nullCount": self.nulls})
 
     @property
     def batch(self) -> int | None:
@@ -69,19 +69,17 @@ def batch_name(query: str, batch: int) -> str:
     return f"batch-{batch:06d}-{re.sub('[^A-Za-z0-9]', '', query)[:8]}"
 
 
-def write(
-    location: Location, schema: pa.Schema, partition_by: Sequence[str], name: str, batches: Iterable[pa.RecordBatch]
-) -> list[File]:
-    """Write rows (`batches`, with all columns of the schema) to new files on stable storage. Returns the files.
+def write(location: Location, schema: pa.Schema, partition_by: Sequence[str], name: str, rows: Batches) -> list[File]:
+    """Write rows, with all columns of the schema, to new files on stable storage. Returns the files.
 
     The files join the table only when appended; a failed attempt leaves files for `vacuum`. One file is open at a time:
     rows sorted by partition give fewer files.
     """
-    fitting = (rows.select(schema.names).cast(schema) for rows in batches)
-    parts = (each for rows in fitting for each in _by_partition(rows, partition_by))
+    fitting = (batch.select(schema.names).cast(schema) for batch in rows)
+    parts = (part for batch in fitting for part in _by_partition(batch, partition_by))
     stored = pa.schema([field for field in schema if field.name not in partition_by])
     files = [
-        _write_file(location, partition, name, stored, (rows for _, rows in group))
+        _write_file(location, partition, name, stored, (part for _, part in group))
         for partition, group in groupby(parts, itemgetter(0))
     ]
     # All folders up to the table's root: another attempt may have made one and not synced it.
@@ -90,21 +88,14 @@ def write(
     return files
 
 
-def _write_file(
-    location: Location, partition: dict[str, str | None], name: str, schema: pa.Schema, rows: Iterator[pa.RecordBatch]
-) -> File:
+def _write_file(location: Location, partition: Partition, name: str, schema: pa.Schema, rows: Batches) -> File:
     folder = "/".join(f"{column}={_escape_for_path(value)}" for column, value in partition.items())
     path = f"{folder}/{name}-{uuid.uuid4()}{ENDING}".lstrip("/")
     footers: list[Any] = []
     with location.asking():
         location.make(folder)
         parquet = pq.ParquetWriter(
-            path,
-            schema,
-            filesystem=location.filesystem,
-            compression="zstd",
-            write_page_checksum=True,
-            metadata_collector=footers,
+            path, schema, location.filesystem, compression="zstd", write_page_checksum=True, metadata_collector=footers
         )
     try:
         _write_row_groups(location, parquet, rows)
@@ -118,10 +109,10 @@ def _write_file(
     location.sync(path)
     size = location.size(path)
     assert size is not None
-    return File(path, size, footers[0].num_rows, partition, *_statistics(footers[0]))
+    return File(path, size, footers[0].num_rows, dict(partition), *_statistics(footers[0]))
 
 
-def _write_row_groups(location: Location, parquet: pq.ParquetWriter, batches: Iterable[pa.RecordBatch]) -> None:
+def _write_row_groups(location: Location, parquet: pq.ParquetWriter, batches: Batches) -> None:
     waiting, size = list[pa.RecordBatch](), 0
     for rows in chain(batches, (None,)):
         if rows is not None:
@@ -185,9 +176,7 @@ def _complete(rows: pa.RecordBatch, wanted: pa.Schema, partition: Partition) -> 
     return pa.RecordBatch.from_arrays([column(field) for field in wanted], schema=wanted)
 
 
-def _by_partition(
-    rows: pa.RecordBatch, partition_by: Sequence[str]
-) -> Iterator[tuple[dict[str, str | None], pa.RecordBatch]]:
+def _by_partition(rows: pa.RecordBatch, partition_by: Sequence[str]) -> Iterator[tuple[Partition, pa.RecordBatch]]:
     stored = rows.drop_columns(list(partition_by))
     runs = [pc.run_end_encode(rows.column(name)).run_ends.to_pylist() for name in partition_by]
     start = 0
@@ -215,9 +204,7 @@ def _escape_for_path(value: str | None) -> str:
 
 
 def _statistics(footer: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, int]]:
-    least: dict[str, Any] = {}
-    greatest: dict[str, Any] = {}
-    nulls: dict[str, int] = {}
+    least, greatest, nulls = dict[str, Any](), dict[str, Any](), dict[str, int]()
     for number in range(footer.num_columns):
         name = footer.schema.column(number).path
         chunks = [footer.row_group(group).column(number).statistics for group in range(footer.num_row_groups)]

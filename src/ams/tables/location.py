@@ -34,16 +34,11 @@ _ERROR_CHARACTERS = 300
 def _s3_address(address: str) -> str:
     bucket, _, prefix = address.removeprefix(f"{SCHEME}:").removeprefix("//").partition("/")
     if "@" in bucket or ":" in bucket or "?" in address:
-        raise WrongTable(
-            "an address of S3 is s3://BUCKET/PREFIX and nothing more: credentials and endpoints come from the "
-            "environment (AWS_ACCESS_KEY_ID, AWS_PROFILE, AWS_ENDPOINT_URL)"
-        )
+        login = "credentials and endpoints come from the environment (AWS_ACCESS_KEY_ID, AWS_PROFILE, AWS_ENDPOINT_URL)"
+        raise WrongTable(f"an address of S3 is s3://BUCKET/PREFIX and nothing more: {login}")
     parts = prefix.strip("/").split("/")
-    if (
-        not address.startswith(f"{SCHEME}://")
-        or not _BUCKET.fullmatch(bucket)
-        or any(part in ("", ".", "..") for part in parts)
-    ):
+    is_odd = not {"", ".", ".."}.isdisjoint(parts)
+    if is_odd or not address.startswith(f"{SCHEME}://") or not _BUCKET.fullmatch(bucket):
         raise WrongTable(f"{address}: a table on S3 lies in s3://BUCKET/PREFIX")
     return f"{SCHEME}://{bucket}/{'/'.join(parts)}"
 

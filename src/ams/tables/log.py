@@ -27,14 +27,12 @@ _NOTE = f"{FOLDER}/_checkpoint_begun"
 _LAST = f"{FOLDER}/_last_checkpoint"
 
 
-def properties(
-    what: str, actions: int, numbers: Mapping[str, int] | None = None, mark: str | None = None
-) -> CommitProperties:
+def properties(what: str, actions: int, numbers: Mapping[str, int] = {}, mark: str | None = None) -> CommitProperties:
     """Return a commit's metadata: its kind, its number of actions, and the `numbers` kept with it. No retries."""
     return CommitProperties(
         custom_metadata={"ams": {"does": what, "actions": actions, **({"mark": mark} if mark else {})}},
         max_commit_retries=0,
-        app_transactions=[Transaction(name, number) for name, number in numbers.items()] if numbers else None,
+        app_transactions=[Transaction(name, number) for name, number in numbers.items()] or None,
     )
 
 

@@ -11,8 +11,7 @@ from ams.tables import WrongTable, log
 from ams.tables import files as parquet
 from ams.tables.files import File, Partition
 from ams.tables.location import Location
-from ams.tables.table import TableChange, commit
-from ams.tables.table_version import TableVersion, open_table
+from ams.tables.table import TableChange, TableVersion, commit, open_table
 
 FILE_BYTES = 256 * 2**20
 _TOGETHER_BYTES = 2**30  # merged before each commit
@@ -154,10 +153,8 @@ def check(location: Location | str) -> TableReport:
             report.wrong.append(error.message)
             continue
         if (rows, size) != (file.rows, file.size):
-            report.wrong.append(
-                f"{location.path(file.path)} has {rows} rows in {size} bytes, and the log says "
-                f"{file.rows} in {file.size}"
-            )
+            said = f"the log says {file.rows} in {file.size}"
+            report.wrong.append(f"{location.path(file.path)} has {rows} rows in {size} bytes, and {said}")
     known = {file.path for file in snapshot.files}
     for version in log.versions(location):
         for action in log.actions(location, version):

@@ -27,7 +27,7 @@ def main(files: list[str]) -> int:
     failures = 0
     for told in [json.loads(Path(file).read_text()) for file in files]:
         name, runs = _plan(told["job"], told["options"])
-        spark = local_session(name, memory="512m", settings=told.get("settings"))
+        spark = local_session(name, memory="512m", settings=told.get("settings") or {})
         try:
             runs(Run(spark, Path(told["work"]), told["source"]))
         except Exception:

@@ -4,6 +4,7 @@ import contextlib
 import json
 from collections.abc import Iterable, Mapping
 from datetime import date
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -13,7 +14,8 @@ from hypothesis import strategies as st
 
 from ams.pipeline.errors import Broken
 from ams.pipeline.jobs import alarm_messages, federation_messages
-from ams.pipeline.jobs.accounting.reader import AccountingReader
+from ams.pipeline.jobs.accounting import reader
+from ams.pipeline.jobs.accounting.envelope import EnvelopeTrust
 from ams.pipeline.jobs.availability.parse import parse_lists, parse_results
 from ams.pipeline.jobs.cloud.parse import parse as parse_cloud
 from ams.pipeline.message_parser import Parse
@@ -34,13 +36,16 @@ def first_samples(samples: Iterable[Sample]) -> list[Sample]:
 
 JOBS: dict[str, tuple[Parse, list[Sample]]] = {
     "accounting": (
-        AccountingReader(now=texts.NOW),
+        partial(reader.parse, trust=EnvelopeTrust(), now=texts.NOW),
         [Sample("t", text.encode()) for text in ACCOUNTING_TEXTS]
         + first_samples(accounting.messages(1, DAY, sites=1, jobs=20, machines=2, encrypted=0.5)),
     ),
     "alarms": (alarm_messages.parse, first_samples(alarms.messages(1, DAY, sites=2))),
-    "availability": (parse_results("current"), first_samples(monitoring.results(1, DAY, sites=1))),
-    "availability, lists": (parse_lists("Default"), first_samples(monitoring.sync_messages(1, DAY, sites=1))),
+    "availability": (partial(parse_results, shape="current"), first_samples(monitoring.results(1, DAY, sites=1))),
+    "availability, lists": (
+        partial(parse_lists, report="Default"),
+        first_samples(monitoring.sync_messages(1, DAY, sites=1)),
+    ),
     "cloud-info": (parse_cloud, first_samples(cloud.messages(1, DAY, images=2, mishaps=NONE))),
     "federation": (federation_messages.parse, first_samples(federation.messages(1, DAY))),
     "federation, kept out": (

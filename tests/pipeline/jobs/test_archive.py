@@ -39,7 +39,7 @@ from ams.pipeline.jobs.archive import (
     with_date,
 )
 from ams.pipeline.service_calls import Service
-from ams.pipeline.topic_archive import ArchiveOptions, Archiver, alone
+from ams.pipeline.topic_archive import Archiver, alone
 from ams.tables.location import Location
 from ams.validation import compile_stored
 from ams.validation.cost import Budget
@@ -137,10 +137,8 @@ def by_spark(spark: SparkSession, garden: Garden, path: Path) -> None:
 
 
 def without_spark(garden: Garden, path: Path) -> None:
-
-    wanted = ArchiveOptions(project=garden.name, batch_messages=3)
     with alone(Location.of(path)), Service(garden.access) as service:
-        archiver = Archiver(service, Location.of(path), wanted, threading.Event(), print)
+        archiver = Archiver(service, Location.of(path), threading.Event(), print, garden.name, batch_messages=3)
         archiver.begin()
         archiver.run()
 
@@ -240,7 +238,7 @@ def test_a_range_is_published_again_in_order_and_marked(spark: SparkSession, gar
     progress = replay_job.read_progress(tmp_path / "work", replayed)
     assert progress is not None
     assert progress.is_done
-    replay_job.keep(tmp_path / "work", progress.behind(progress.start))
+    replay_job.keep(tmp_path / "work", msgspec.structs.replace(progress, next=progress.start, begun=time.time()))
     replay_job.run(replay, options)
     assert len(garden.client.call(wire.read_topic(garden.name, "again"))) == 4
 

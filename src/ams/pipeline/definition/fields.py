@@ -19,10 +19,8 @@ from ams.pipeline.expressions.types import BINARY, STRINGS, struct
 
 T = TypeVar("T")
 
-SOURCE, ATTRIBUTES = "source", "attributes"
-"""Columns of every row beside its record's: position and attributes of the message."""
-ORDERING_KEY = "ordering_key"
-"""A column of unparsed messages, only for ordering keys; no table of a definition has it."""
+SOURCE, ATTRIBUTES = "source", "attributes"  # of the message; columns of every row beside its record's
+ORDERING_KEY = "ordering_key"  # a column of unparsed messages, only for ordering keys; no table of a definition has it
 PLACED = {field.name: field.dataType for field in PLACE.fields}
 MESSAGE_TYPES: Mapping[str, DataType] = {**PLACED, ATTRIBUTES: STRINGS, "data": BINARY, SOURCE: struct(PLACED)}
 
@@ -166,7 +164,7 @@ def values_of(value: Value) -> list[Value]:
     return [value] if isinstance(value.node, yaml.ScalarNode) and not value.is_null else value.values()
 
 
-def fields(value: Value, findings: Findings, taken: Collection[str] = (SOURCE, ATTRIBUTES)) -> dict[str, DataType]:
+def read_fields(value: Value, findings: Findings, taken: Collection[str] = (SOURCE, ATTRIBUTES)) -> dict[str, DataType]:
     """Read names with types."""
     found: dict[str, DataType] = {}
     for name, each in value.mapping().items():
@@ -186,7 +184,7 @@ def _type(value: Value, findings: Findings) -> DataType:
             raise bad(value.place, "the type of a list is written as [TYPE]")
         return ArrayType(_type(items[0], findings))
     if isinstance(value.node, yaml.MappingNode):
-        return struct(fields(value, findings, ()))
+        return struct(read_fields(value, findings, ()))
     word = value.text().replace(" ", "").lower()
     if word not in types.NAMED:
         meant = hint(word, types.NAMED, types.OTHER_NAMES)
@@ -202,12 +200,11 @@ def condition(value: Value, columns: Mapping[str, DataType], what: str) -> Expre
     return found
 
 
+ReadText = Callable[[str], Expression]
+
+
 def expressions(
-    value: Value,
-    read: Callable[[str], Expression],
-    findings: Findings,
-    beside: Collection[str] = (),
-    what: str = "an expression",
+    value: Value, read: ReadText, findings: Findings, beside: Collection[str] = (), what: str = "an expression"
 ) -> dict[str, Expression]:
     """Read names with expressions; collect errors. Names may not repeat columns `beside`."""
     found: dict[str, Expression] = {}
@@ -221,5 +218,4 @@ def expressions(
     return found
 
 
-_WRONG = Expression(types.NULL, lambda: F.lit(None))
-"""Replaces an invalid expression: it fits everywhere, so its error is reported only once."""
+_WRONG = Expression(types.NULL, lambda: F.lit(None))  # fits everywhere, so that its error is reported only once

@@ -20,6 +20,7 @@ from ams.validation.protobuf import ProtobufSchema
 
 Record = Mapping[str, Any]
 Convert = Callable[[Any], Any]  # converts a value to a type; None if it cannot
+Conversions = Mapping[type[DataType], Convert]
 
 _LOWEST, _HIGHEST = -(2**63), 2**63 - 1
 _LAST_SECOND = 253402300799
@@ -76,7 +77,7 @@ class Json(Payload):
     def _record(self, piece: Any) -> Record:
         if not isinstance(piece, dict):
             raise Broken("a JSON object is expected")
-        return {name: _cast(piece.get(name), wanted, name) for name, wanted in self.fields.items()}
+        return {name: _cast(piece.get(name), wanted, name, _CONVERT) for name, wanted in self.fields.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,36 +157,23 @@ class Protobuf(Json):
             raise Broken(f"not Protocol Buffers of this schema: {error}") from None
 
     def _record(self, piece: Any) -> Record:
-        return Json._record(self, {name: _numbers(piece.get(name), wanted) for name, wanted in self.fields.items()})
+        return {name: _cast(piece.get(name), wanted, name, _FROM_PROTOBUF) for name, wanted in self.fields.items()}
 
 
 _protobuf_schema = lru_cache(4)(ProtobufSchema)
 
 
-def _numbers(value: Any, wanted: DataType) -> Any:
-    """Return a value with 64-bit numbers and NaN as numbers; JSON of Protocol Buffers writes them as texts."""
-    if isinstance(wanted, spark.ArrayType) and isinstance(value, list):
-        return [_numbers(each, wanted.elementType) for each in value]
-    if isinstance(wanted, spark.MapType) and isinstance(value, dict):
-        return {key: _numbers(each, wanted.valueType) for key, each in value.items()}
-    if isinstance(wanted, spark.StructType) and isinstance(value, dict):
-        return {each.name: _numbers(value.get(each.name), each.dataType) for each in wanted.fields}
-    if not isinstance(value, str) or not isinstance(wanted, spark.LongType | spark.DoubleType):
-        return value
-    number = _FROM_TEXT[type(wanted)](value)
-    return value if number is None else number
-
-
-def _cast(value: Any, wanted: DataType, name: str) -> Any:
+def _cast(value: Any, wanted: DataType, name: str, by: Conversions) -> Any:
     if value is None:
         return None
     if isinstance(wanted, spark.ArrayType) and isinstance(value, list):
-        return [_cast(each, wanted.elementType, f"{name}[{place}]") for place, each in enumerate(value)]
+        return [_cast(each, wanted.elementType, f"{name}[{place}]", by) for place, each in enumerate(value)]
     if isinstance(wanted, spark.MapType) and isinstance(value, dict):
-        return {key: _cast(each, wanted.valueType, f"{name}.{key[:40]}") for key, each in value.items()}
+        return {key: _cast(each, wanted.valueType, f"{name}.{key[:40]}", by) for key, each in value.items()}
     if isinstance(wanted, spark.StructType) and isinstance(value, dict):
-        return {each.name: _cast(value.get(each.name), each.dataType, f"{name}.{each.name}") for each in wanted.fields}
-    convert = _CONVERT.get(type(wanted))
+        parts = ((each.name, each.dataType) for each in wanted.fields)
+        return {part: _cast(value.get(part), kind, f"{name}.{part}", by) for part, kind in parts}
+    convert = by.get(type(wanted))
     converted = convert(value) if convert else None
     if converted is None:
         kind = _KINDS.get(type(value), "something else")
@@ -231,7 +219,7 @@ def _null_on_error(convert: Convert) -> Convert:
 
 
 _KINDS = {str: "text", bool: "boolean", int: "a number", float: "a number", list: "a list", dict: "an object"}
-_CONVERT: Mapping[type[DataType], Convert] = {
+_CONVERT: Conversions = {
     spark.StringType: lambda value: value if isinstance(value, str) else None,
     spark.LongType: _whole,
     spark.DoubleType: _number,
@@ -240,9 +228,14 @@ _CONVERT: Mapping[type[DataType], Convert] = {
     spark.DateType: _null_on_error(date.fromisoformat),
     spark.BinaryType: _null_on_error(partial(base64.b64decode, validate=True)),
 }
-_FROM_TEXT: Mapping[type[DataType], Convert] = {
+_FROM_TEXT: Conversions = {
     **_CONVERT,
     spark.LongType: _null_on_error(lambda part: _whole(int(part))),
     spark.DoubleType: _null_on_error(lambda part: _number(float(part))),
     spark.BooleanType: lambda part: {"true": True, "false": False}.get(part.lower()),
+}
+_FROM_PROTOBUF: Conversions = {  # JSON of Protocol Buffers writes 64-bit numbers and NaN as texts
+    **_CONVERT,
+    spark.LongType: lambda value: (_FROM_TEXT if isinstance(value, str) else _CONVERT)[spark.LongType](value),
+    spark.DoubleType: lambda value: (_FROM_TEXT if isinstance(value, str) else _CONVERT)[spark.DoubleType](value),
 }

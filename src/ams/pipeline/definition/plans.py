@@ -1,31 +1,35 @@
-"""Turns a definition file, or a job's name, into a plan."""
+"""Turns a definition file, or a job's name, into a plan; reads the sections `source` and `sink`."""
 
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial, reduce
-from typing import Any
+from itertools import chain
+from typing import Any, NamedTuple
 
 import msgspec
 import yaml
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import DataType
 
 from ams.core.errors import BadDocument
 from ams.core.yaml_tree import Value, bad, parse_tree, read_tree
-from ams.pipeline.definition.fields import NAME, PLACED, SOURCE, Findings, resource_name, values_of
-from ams.pipeline.definition.sinks import ROWS, Sink, read_sink
-from ams.pipeline.definition.step_reader import BatchCounts, Steps, through
+from ams.pipeline.checkpoint import CHECKPOINT
+from ams.pipeline.definition import fields
+from ams.pipeline.definition.fields import NAME, ORDERING_KEY, PLACED, SOURCE, Findings
+from ams.pipeline.definition.step_reader import ORDER, BatchCounts, Steps, one_of_each, through
 from ams.pipeline.definition.steps import read_steps
 from ams.pipeline.errors import Finding, WrongDefinition, WrongOption
-from ams.pipeline.expressions.types import struct
+from ams.pipeline.expressions import Expression, expression, types
 from ams.pipeline.job_run import Handle, Run, RunPlan
 from ams.pipeline.jobs import load
 from ams.pipeline.jobs.base import Job, read_options, takes_text
 from ams.pipeline.message_parser import parse_messages
+from ams.pipeline.options import KEY_WINDOW_SECONDS
 from ams.pipeline.tables import Table
 
 _WHAT = ("topic", "topics", "subscription")
@@ -33,13 +37,12 @@ _STARTS = ("earliest", "latest")
 _MAX_MESSAGES = 10**9
 
 
-@dataclass(frozen=True, slots=True)
-class StreamSource:
+class StreamSource(NamedTuple):
     """Topics or a subscription, with options of `format("ams")`."""
 
     topics: tuple[str, ...] = ()
     subscription: str = ""
-    options: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = {}
 
     def __str__(self) -> str:
         return self._describe(self.options)
@@ -54,8 +57,7 @@ class StreamSource:
         return " ".join([what, *(f"{name}={self.options[name]}" for name in options)])
 
 
-def read_source(value: Value, findings: Findings) -> StreamSource:
-    """Read the section `source`."""
+def _read_source(value: Value, findings: Findings) -> StreamSource:
     told = findings.mapping(value, (*_WHAT, *_OPTIONS))
     chosen = [name for name in _WHAT if name in told]
     if len(chosen) != 1:
@@ -63,9 +65,9 @@ def read_source(value: Value, findings: Findings) -> StreamSource:
         return StreamSource()
 
     def read_names(each: Value) -> tuple[str, ...]:
-        if not values_of(each):
+        if not fields.values_of(each):
             raise bad(each.place, "at least one name is expected here")
-        return tuple(findings.each(values_of(each), resource_name))
+        return tuple(findings.each(fields.values_of(each), fields.resource_name))
 
     said = findings.values(told, {chosen[0]: read_names, **_OPTIONS})
     names = said.pop(chosen[0], ())
@@ -95,6 +97,161 @@ _OPTIONS: Mapping[str, Callable[[Value], dict[str, str]]] = {
     "max_messages": lambda each: {"maxOffsetsPerTrigger": str(each.number(1, _MAX_MESSAGES))},
     "partitions": lambda each: {"minPartitions": str(each.number(1, _MAX_MESSAGES))},
     "fail_on_data_loss": lambda each: {"failOnDataLoss": str(each.switch()).lower()},
+}
+
+
+ROWS = "rows"  # table of the rows that steps on all rows read
+
+_TABLE = re.compile(r"([A-Za-z_][A-Za-z0-9_]{0,62}\.)?[A-Za-z_][A-Za-z0-9_]{0,62}", re.ASCII)
+_PARTITIONS = (types.STRING, types.BIGINT, types.DATE, types.BOOLEAN)
+_LINEAGE = ("topic", "offset")
+_DATA = ("a message holds string or binary", types.STRING, types.BINARY)
+_KEY = ("an ordering key is string", types.STRING, types.NULL)
+_MOST_ROWS = 1000
+_LONGEST_WINDOW = 10**9  # seconds
+
+SinkFields = Mapping[str, Value]
+
+
+class _Sink(NamedTuple):
+    add: Callable[[Run, DataFrame, int], None]  # writes a batch, exactly once
+    replace: Callable[[Run, DataFrame], None] | None  # replaces rows written before; None if they cannot be
+
+
+def _read_sink(value: Value, steps: Steps, findings: Findings) -> _Sink | None:
+    said = findings.mapping(value, [*_KINDS, *(name for _, names in _KINDS.values() for name in names)])
+    kinds = [name for name in _KINDS if name in said]
+    if len(kinds) != 1:
+        findings.add(value, f"one of {', '.join(_KINDS)} must be said{', not several' if kinds else ''}")
+        return None
+    [kind] = kinds
+    read, others = _KINDS[kind]
+    for name in said:
+        if name not in (kind, *others):
+            findings.add(said[name], f"{name} is not of a sink {kind}")
+    return findings.read(value, lambda _: read(said, steps, findings))
+
+
+def _table(said: SinkFields, steps: Steps, findings: Findings) -> _Sink:
+    """Rows of single messages get columns `topic` and `offset`, unless the definition has them."""
+    name, columns = said["table"].text(), steps.columns
+    if not NAME.fullmatch(name) or name == ROWS:
+        raise bad(said["table"].place, f"a name in the folder of the run is expected, such as sites, and not {ROWS}")
+    by = tuple(fields.known_columns(said.get("partition_by"), columns, findings))
+    for each in by:
+        if columns[each] not in _PARTITIONS:
+            kind = types.type_text(columns[each])
+            findings.add(said["partition_by"], f"{each} is {kind}, which would make too many folders")
+    own = {each.lower() for each in columns}
+    lineage = [each for each in _LINEAGE if SOURCE in columns and each not in own]
+    schema = types.struct({**columns, **{each: PLACED[each] for each in lineage}})
+
+    def place_rows(rows: DataFrame) -> DataFrame:
+        placed = [F.col(SOURCE).getField(each).alias(each) for each in lineage]
+        return _without_nul(rows.select("*", *placed), {each: columns[each] for each in by})  # folder names
+
+    return _Sink(
+        lambda run, rows, batch_id: run.append(run.table(name, schema, by), place_rows(rows), batch_id),
+        lambda run, rows: run.result(name, schema, by).replace(place_rows(rows)),
+    )
+
+
+def _postgres(said: SinkFields, steps: Steps, findings: Findings) -> _Sink:
+    table, place = said["postgres"].text(), said["postgres"].place
+    if not _TABLE.fullmatch(table):
+        database = "the database is named by AMS_PIPELINE_DATABASE, as it is secret"
+        raise bad(place, f"the name of a table is expected; {database}")
+    if "key" not in said:
+        raise bad(place, "key must be said: the columns that are one row's alone")
+    sent = {name: kind for name, kind in steps.columns.items() if name != SOURCE}
+    key = fields.known_columns(said["key"], sent, findings)
+    for name, kind in sent.items():
+        if types.is_nested(kind):
+            findings.add(said["postgres"], f"{name} is a {kind.typeName()}: select what goes into the table")
+
+    def put(_: Run, rows: DataFrame) -> None:
+        """Insert or update rows by key; others stay."""
+        from ams.pipeline.postgres import address, upsert
+
+        upsert(_without_nul(rows, sent).select(*sent), address(""), table, key)
+
+    return _Sink(lambda run, rows, _: put(run, one_of_each(rows, key, last=True)), put)
+
+
+def _topic(said: SinkFields, steps: Steps, findings: Findings) -> _Sink:
+    name, place = fields.resource_name(said["topic"]), said["topic"].place
+    if steps.whole:
+        raise bad(place, "what deduplicate and aggregate make is made anew each time: it cannot be published")
+    readers: dict[str, Callable[[Value], Any]] = {
+        "data": lambda each: _of_type(each, steps.columns, *_DATA),
+        "attributes": lambda each: _attributes(each, steps, findings),
+        ORDERING_KEY: lambda each: _of_type(each, steps.key_columns, *_KEY),
+        "create": Value.switch,
+        "key_window": lambda each: each.number(1, _LONGEST_WINDOW),
+    }
+    read = findings.values(said, readers)
+    columns = [name for name in steps.columns if name != SOURCE]
+    data, key = read.get("data"), read.get(ORDERING_KEY)
+
+    def put(run: Run, rows: DataFrame, _: int) -> None:
+        """Publish a batch in the order of its messages. Raises `StaleCheckpoint` if some could be published twice."""
+        from ams.pipeline.sink import publish
+        from ams.pipeline.sink.writer import refuse_stale
+
+        refuse_stale(run.work / CHECKPOINT, read.get("key_window", KEY_WINDOW_SECONDS))
+        order = {f"_{each}": F.col(SOURCE).getField(each) for each in ORDER}
+        texts = [(F.lit(name), each.column().cast("string")) for name, each in read.get("attributes", {}).items()]
+        given = F.create_map(*chain.from_iterable(texts)).cast("map<string,string>")
+        parts = {
+            "data": data.column() if data else F.to_json(F.struct(*columns)),
+            "attributes": F.map_filter(given, lambda _, value: value.isNotNull()),
+            ORDERING_KEY: (key.column() if key else F.lit(None)).cast("string"),
+        }
+        options = {**run.source, "topic": name, "createTopics": str(read.get("create", False)).lower()}
+        publish(rows.select(*(made.alias(each) for each, made in {**parts, **order}.items())), options, tuple(order))
+
+    return _Sink(put, None)
+
+
+def _of_type(value: Value, columns: Mapping[str, DataType], needed: str, *kinds: DataType) -> Expression:
+    found = expression(value.text(), columns)
+    if found.type not in kinds:
+        raise bad(value.place, f"{needed}, not {_no_text(found)}")
+    return found
+
+
+def _attributes(value: Value, steps: Steps, findings: Findings) -> dict[str, Expression]:
+    found = fields.expressions(value, lambda text: expression(text, steps.columns), findings)
+    for name, made in found.items():
+        if not types.fits(made.type, types.STRING):
+            findings.add(value, f"attribute {name} is {_no_text(made)}")
+    return found
+
+
+def _console(said: SinkFields, _: Steps, __: Findings) -> _Sink:
+    shown = said["console"].number(1, _MOST_ROWS)
+
+    def show(_: Run, rows: DataFrame, __: int = 0) -> None:
+        rows.drop(SOURCE).show(shown, truncate=False)
+
+    return _Sink(show, show)
+
+
+def _no_text(given: Expression) -> str:
+    return f"{types.type_text(given.type)}; cast(... as string) makes text of it"
+
+
+def _without_nul(rows: DataFrame, columns: Mapping[str, DataType]) -> DataFrame:
+    """Replace NUL by U+FFFD in texts of these columns: folders and databases reject NUL."""
+    texts = [name for name, kind in columns.items() if kind == types.STRING]
+    return rows.withColumns({name: F.translate(name, "\0", "\ufffd") for name in texts}) if texts else rows
+
+
+_KINDS: Mapping[str, tuple[Callable[[SinkFields, Steps, Findings], _Sink], Sequence[str]]] = {
+    "table": (_table, ("partition_by",)),
+    "postgres": (_postgres, ("key",)),
+    "topic": (_topic, ("data", "attributes", "ordering_key", "create", "key_window")),
+    "console": (_console, ()),
 }
 
 
@@ -140,9 +297,9 @@ def _plan(root: Value, target: str, settings: Sequence[str], findings: Findings)
 
 
 def _plan_of_steps(said: Mapping[str, Value], name: str, folder: str, findings: Findings) -> RunPlan | None:
-    source = read_source(said["source"], findings) if "source" in said else None
+    source = _read_source(said["source"], findings) if "source" in said else None
     steps = read_steps(said.get("steps"), folder, findings)
-    sink = read_sink(said["sink"], steps, findings) if "sink" in said else None
+    sink = _read_sink(said["sink"], steps, findings) if "sink" in said else None
     if source is None or sink is None:
         return None
     to = said["sink"].plain()
@@ -217,13 +374,12 @@ def _values(said: Mapping[str, Value], job: Job[Any], findings: Findings) -> dic
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class _Flow:
+class _Flow(NamedTuple):
     """A definition, ready to run. Steps on all rows keep the rows in a table; the sink gets their result."""
 
     source: StreamSource
     steps: Steps
-    sink: Sink
+    sink: _Sink
 
     def run(self, run: Run) -> None:
         subscribed = {"subscription": self.source.subscription} if self.source.subscription else {}
@@ -231,7 +387,7 @@ class _Flow:
         take: Handle = partial(self.sink.add, run)
         refresh: Callable[[], None] | None = None
         if self.steps.whole:
-            table = run.table(ROWS, struct(self.steps.row_columns))
+            table = run.table(ROWS, types.struct(self.steps.row_columns))
             take, refresh = partial(run.append, table), partial(self._result, run, table)
         run.stream(messages, lambda batch, number: self._batch(run, batch, number, take), refresh)
 
@@ -241,7 +397,7 @@ class _Flow:
             watch = BatchCounts(f"batch {number}", run.say, stack)
             rows = through(steps.before, batch.withColumn(SOURCE, F.struct(*PLACED)), watch)
             if steps.parse is not None:
-                read = parse_messages(rows, steps.parse, struct(steps.parsed), StorageLevel.DISK_ONLY)
+                read = parse_messages(rows, steps.parse, types.struct(steps.parsed), StorageLevel.DISK_ONLY)
                 rows, broken = stack.enter_context(read)
                 watch.aside.append(broken)
             rows = through(steps.rows, rows, watch)

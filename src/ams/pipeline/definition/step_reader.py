@@ -19,24 +19,13 @@ from pyspark.sql.types import DataType
 from ams.core.yaml_tree import Value, bad, read_capped
 from ams.pipeline.checkpoint import Counted
 from ams.pipeline.columns import BROKEN
-from ams.pipeline.definition.fields import (
-    MESSAGE_TYPES,
-    ORDERING_KEY,
-    PLACED,
-    SOURCE,
-    Findings,
-    condition,
-    known_column,
-    known_columns,
-    known_keys,
-    values_of,
-)
+from ams.pipeline.definition import fields
+from ams.pipeline.definition.fields import MESSAGE_TYPES, ORDERING_KEY, PLACED, SOURCE, Findings
 from ams.pipeline.errors import CheckFailed
 from ams.pipeline.expressions import Expression, expression, types
 from ams.pipeline.message_parser import Parse
 
-SET_ASIDE, FAIL, WARN = "set_aside", "fail", "warn"
-"""Actions for rows that fail an expectation: quarantine them, end the run, or keep them."""
+SET_ASIDE, FAIL, WARN = "set_aside", "fail", "warn"  # rows that fail: quarantine them, end the run, or keep them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,8 +68,7 @@ class BatchCounts:
     def expect(self, expectations: Sequence[Expectation], rows: DataFrame) -> DataFrame:
         """Check expectations in order, count rows, and return those that stay. Raises `CheckFailed`."""
         marks = {f"#{at}": each for at, each in enumerate(expectations)}  # no definition can have such a column
-        # In marked: true where the expectation fails, null where it was not checked.
-        marked, passed = rows, F.lit(True)
+        marked, passed = rows, F.lit(True)  # in marked: true where it fails, null where it was not checked
         for mark, each in marks.items():
             holds = F.coalesce(each.holds(marked, passed), F.lit(False))
             marked = marked.withColumn(mark, F.when(passed, ~holds))
@@ -121,8 +109,7 @@ class Steps:
     folder: str  # of the definition: its files are relative to it
     before: list[Step] = field(default_factory=list)
     parse: Parse | None = None
-    parsed: Mapping[str, DataType] = field(default_factory=dict)
-    """The columns that parsing makes, with `attributes`, without `source`."""
+    parsed: Mapping[str, DataType] = field(default_factory=dict)  # by parsing, with `attributes`, without `source`
     rows: list[Step] = field(default_factory=list)
     whole: list[Step] = field(default_factory=list)
     """Steps on all rows, computed anew when rows are added: the order of arrival does not matter."""
@@ -167,8 +154,7 @@ def through(steps: Sequence[Step], rows: DataFrame, watch: BatchCounts) -> DataF
 
 
 ORDER = ("publish_time", "project", "topic", "offset")  # fields of `source` that order messages
-_NUMBER = "#number"
-"""No column of a definition can have this name."""
+_NUMBER = "#number"  # no column of a definition can have this name
 
 
 def one_of_each(rows: DataFrame, by: Sequence[str], *, last: bool) -> DataFrame:
@@ -184,8 +170,7 @@ def place_among(rows: DataFrame, by: Sequence[str | Column], *, last: bool = Fal
     return F.row_number().over(window)
 
 
-Rule = tuple[str, Callable[[DataFrame, Column], Column]]
-"""A rule as text, and the function that makes its boolean column."""
+Rule = tuple[str, Callable[[DataFrame, Column], Column]]  # its text, and what makes its boolean column
 _SHARE = re.compile(r"0?\.\d{1,9}|[01](\.0{1,9})?", re.ASCII)
 _LONGEST_NAME = 200
 
@@ -237,7 +222,7 @@ def _expectation(item: Value, steps: Steps, findings: Findings) -> list[Expectat
 
 
 def _not_null(value: Value, steps: Steps, findings: Findings) -> Rule:
-    names = known_columns(_not_empty(value), steps.columns, findings)
+    names = fields.known_columns(_not_empty(value), steps.columns, findings)
     return ", ".join(names), lambda _, __: reduce(and_, (F.col(name).isNotNull() for name in names))
 
 
@@ -245,7 +230,7 @@ def _range(value: Value, steps: Steps, findings: Findings) -> Rule:
     said = findings.mapping(value, ("column", *_BOUNDS))
     if "column" not in said or len(said) < 2:
         raise bad(value.place, "column must be said, and min or max, or both")
-    name = known_column(said["column"], steps.columns)
+    name = fields.known_column(said["column"], steps.columns)
     bounds: dict[str, Expression] = {}
     for bound in _BOUNDS.keys() & said.keys():
         with findings.catch(said[bound]):
@@ -265,12 +250,12 @@ def _range(value: Value, steps: Steps, findings: Findings) -> Rule:
 
 
 def _unique(value: Value, steps: Steps, findings: Findings) -> Rule:
-    by = known_keys(_not_empty(value), steps.columns, findings)
+    by = fields.known_keys(_not_empty(value), steps.columns, findings)
     return ", ".join(by), lambda rows, reached: place_among(rows, [reached, *by]) == 1
 
 
 def _condition(value: Value, steps: Steps, _: Findings) -> Rule:
-    found = condition(value, steps.columns, "condition")
+    found = fields.condition(value, steps.columns, "condition")
     return value.text(), lambda _, __: found.column().cast("boolean")
 
 
@@ -283,7 +268,7 @@ def _share(value: Value, steps: Steps, findings: Findings) -> Rule:
 
 
 def _not_empty(value: Value) -> Value:
-    if not values_of(value):
+    if not fields.values_of(value):
         raise bad(value.place, "at least one column is expected here")
     return value
 

@@ -15,19 +15,8 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from ams.core.errors import InvalidInput
 from ams.core.yaml_tree import Value, bad
-from ams.pipeline.definition.fields import (
-    ATTRIBUTES,
-    MESSAGE_TYPES,
-    SOURCE,
-    Findings,
-    check_name,
-    condition,
-    expressions,
-    fields,
-    known_column,
-    known_columns,
-    known_keys,
-)
+from ams.pipeline.definition import fields
+from ams.pipeline.definition.fields import ATTRIBUTES, MESSAGE_TYPES, SOURCE, Findings
 from ams.pipeline.definition.payloads import Avro, Json, Payload, Protobuf, Text, from_text
 from ams.pipeline.definition.step_reader import Steps, expect_step, one_of_each
 from ams.pipeline.errors import Broken
@@ -40,8 +29,7 @@ _KINDS_WITH: Mapping[str, str] = {
 }  # fmt: skip
 
 
-def parse_step(value: Value, steps: Steps, findings: Findings) -> None:
-    """Read `parse`."""
+def _parse(value: Value, steps: Steps, findings: Findings) -> None:
     if steps.parse is not None:
         raise bad(value.place, "messages are parsed once")
     if steps.whole or any(word != "filter" for word in steps.said):
@@ -64,8 +52,8 @@ def _parser(form: Value, said: Mapping[str, Value], steps: Steps, findings: Find
         return _avro(form, said, steps, findings)
     if "fields" not in said:
         raise bad(form.place, f"fields must be said: the names and types {kind} is read into")
-    found = fields(said["fields"], findings)
-    required = frozenset(known_columns(said.get("required"), found, findings))
+    found = fields.read_fields(said["fields"], findings)
+    required = frozenset(fields.known_columns(said.get("required"), found, findings))
     if kind == "json":
         return Json(found, required)
     if kind == "protobuf":
@@ -108,9 +96,9 @@ def _avro(form: Value, said: Mapping[str, Value], steps: Steps, findings: Findin
     schema, found = read, {each.name: each.dataType for each in record.fields}
     for name in found:
         with findings.catch(said["schema"]):
-            check_name(said["schema"], name, [each for each in found if each < name], (SOURCE, ATTRIBUTES))
+            fields.check_name(said["schema"], name, [each for each in found if each < name], (SOURCE, ATTRIBUTES))
     packed = said["packed"].switch() if "packed" in said else False
-    return Avro(found, frozenset(known_columns(said.get("required"), found, findings)), schema, packed)
+    return Avro(found, frozenset(fields.known_columns(said.get("required"), found, findings)), schema, packed)
 
 
 _PLAIN: Mapping[str, DataType] = {
@@ -200,13 +188,13 @@ def _format_value(said: object) -> str:
 
 
 def _filter(value: Value, steps: Steps, _: Findings) -> None:
-    found = condition(value, steps.columns, "filter")
+    found = fields.condition(value, steps.columns, "filter")
     steps.add(lambda rows, _: rows.where(found.column()))
 
 
 def _derive(value: Value, steps: Steps, findings: Findings) -> None:
     before = dict(steps.columns)
-    found = expressions(value, lambda text: expression(text, before), findings, before)
+    found = fields.expressions(value, lambda text: expression(text, before), findings, before)
     steps.columns |= {name: each.type for name, each in found.items()}
     steps.add(lambda rows, _: rows.withColumns(_cast_columns(found)))
 
@@ -214,10 +202,10 @@ def _derive(value: Value, steps: Steps, findings: Findings) -> None:
 def _select(value: Value, steps: Steps, findings: Findings) -> None:
     before = dict(steps.columns)
     if isinstance(value.node, yaml.SequenceNode):
-        names = [each for each in known_columns(value, before, findings) if each != SOURCE]
+        names = [each for each in fields.known_columns(value, before, findings) if each != SOURCE]
         found = {name: expression(f"`{name}`", before) for name in names}
     else:
-        found = expressions(value, lambda text: expression(text, before), findings)
+        found = fields.expressions(value, lambda text: expression(text, before), findings)
     source = [SOURCE] if SOURCE in before else []
     steps.columns = {name: each.type for name, each in found.items()} | {name: before[name] for name in source}
     steps.add(lambda rows, _: rows.select(*_cast_and_alias(found), *source))
@@ -227,13 +215,13 @@ def _explode(value: Value, steps: Steps, findings: Findings) -> None:
     said = findings.mapping(value, ("column", "as"), ("column",))
     if "column" not in said:
         return
-    column, name = said["column"], known_column(said["column"], steps.columns)
+    column, name = said["column"], fields.known_column(said["column"], steps.columns)
     of = steps.columns[name]
     if not isinstance(of, ArrayType):
         raise bad(column.place, f"{name} is no array but {types.type_text(of)}")
     made = said["as"].text() if "as" in said else name
     del steps.columns[name]
-    check_name(said.get("as", column), made, steps.columns)
+    fields.check_name(said.get("as", column), made, steps.columns)
     steps.columns[made] = of.elementType
 
     def explode(rows: DataFrame, _: object) -> DataFrame:
@@ -246,8 +234,8 @@ def _join(value: Value, steps: Steps, findings: Findings) -> None:
     said = findings.mapping(value, ("file", "by", "fields"), ("file", "by", "fields"))
     if len(said) < 3:
         return
-    table = fields(said["fields"], findings)
-    by = known_columns(said["by"], steps.columns, findings)
+    table = fields.read_fields(said["fields"], findings)
+    by = fields.known_columns(said["by"], steps.columns, findings)
     for name in by:
         if table.get(name) != (kind := steps.columns[name]):
             findings.add(said["fields"], f"{name} is {types.type_text(kind)} in the rows, so it must be in the file")
@@ -255,7 +243,7 @@ def _join(value: Value, steps: Steps, findings: Findings) -> None:
         if name in steps.columns and name not in by:
             findings.add(said["fields"], f"there is a column {name} already")
         with findings.catch(said["fields"]):
-            check_name(said["fields"], name, steps.columns)
+            fields.check_name(said["fields"], name, steps.columns)
     if not table.keys() >= set(by):
         return
     values = _reference(said["file"], steps.file(said["file"]), table, by)
@@ -268,13 +256,13 @@ def _join(value: Value, steps: Steps, findings: Findings) -> None:
     steps.add(join)
 
 
-def _reference(value: Value, content: bytes, fields: Mapping[str, DataType], by: Sequence[str]) -> list[dict[str, Any]]:
+def _reference(value: Value, content: bytes, kinds: Mapping[str, DataType], by: Sequence[str]) -> list[dict[str, Any]]:
     try:
         lines = csv.DictReader(io.StringIO(content.decode("utf-8-sig"), newline=""), strict=True)
-        absent = [name for name in fields if name not in (lines.fieldnames or ())]
+        absent = [name for name in kinds if name not in (lines.fieldnames or ())]
         if absent:
             raise bad(value.place, f"{value.text()} has no column {', '.join(absent)}")
-        rows = [{name: from_text(line[name] or "", kind, name) for name, kind in fields.items()} for line in lines]
+        rows = [{name: from_text(line[name] or "", kind, name) for name, kind in kinds.items()} for line in lines]
     except (UnicodeDecodeError, csv.Error) as error:
         raise bad(value.place, f"{value.text()} is no CSV in UTF-8: {error}") from None
     except Broken as error:
@@ -290,17 +278,17 @@ def _deduplicate(value: Value, steps: Steps, findings: Findings) -> None:
     if SOURCE not in steps.columns:
         raise bad(value.place, "behind aggregate there is one row for each key already")
     said = findings.mapping(value, ("by", "keep"), ("by",))
-    by = known_keys(said.get("by"), steps.columns, findings)
+    by = fields.known_keys(said.get("by"), steps.columns, findings)
     keep = said["keep"].one_of("first", "last") if "keep" in said else "first"
     steps.add_whole(lambda rows, _: one_of_each(rows, by, last=keep == "last"))
 
 
 def _aggregate(value: Value, steps: Steps, findings: Findings) -> None:
     said = findings.mapping(value, ("by", "values"), ("values",))
-    before, by = dict(steps.columns), known_keys(said.get("by"), steps.columns, findings)
+    before, by = dict(steps.columns), fields.known_keys(said.get("by"), steps.columns, findings)
     figures: dict[str, Expression] = {}
     if "values" in said:
-        figures = expressions(said["values"], lambda text: aggregate(text, before, by), findings, by, "a figure")
+        figures = fields.expressions(said["values"], lambda text: aggregate(text, before, by), findings, by, "a figure")
         for name in figures.keys() & set(by):
             findings.add(said["values"].mapping()[name], f"{name!r} is said twice")
     steps.add_whole(lambda rows, _: rows.groupBy(*by).agg(*_cast_and_alias(figures)))
@@ -317,7 +305,7 @@ def _cast_and_alias(columns: Mapping[str, Expression]) -> list[Column]:
 
 
 _STEPS: Mapping[str, Callable[[Value, Steps, Findings], None]] = {
-    "parse": parse_step,
+    "parse": _parse,
     "filter": _filter,
     "derive": _derive,
     "select": _select,

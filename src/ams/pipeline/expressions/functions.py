@@ -7,8 +7,7 @@ sums are Spark's `try_` forms.
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -18,8 +17,7 @@ from sqlglot import exp
 from ams.pipeline.expressions import types
 from ams.pipeline.expressions.types import BIGINT, BINARY, BOOLEAN, DATE, DOUBLE, NULL, STRING, TIMESTAMP
 
-_FIRST_SECOND, _LAST_SECOND = -62135596800, 253402300799
-"""Range of Spark's times, years 1 to 9999, in seconds since 1970."""
+_FIRST_SECOND, _LAST_SECOND = -62135596800, 253402300799  # Spark's times, years 1 to 9999, in seconds since 1970
 _YEAR = r"^\s*(?!0000)[0-9]{4}(-|\s*$)"  # beginning of a date of the years 1 to 9999
 _UNITS = ("year", "quarter", "month", "week", "day", "hour", "minute", "second")
 _FORMAT = re.compile(r"(yyyy|MM|dd|HH|mm|ss|[-/:. ])+")
@@ -28,8 +26,7 @@ _PATTERN = re.compile(r"\\|.[\[({*+?^$]|[\[({*+?^$].", re.DOTALL)
 Plain = str | int | float | bool | None
 
 
-@dataclass(frozen=True, slots=True)
-class Expression:
+class Expression(NamedTuple):
     """A valid expression: its type, and how to build its column."""
 
     type: DataType
@@ -37,8 +34,7 @@ class Expression:
     written: Plain = None  # the value of a literal
 
 
-@dataclass(frozen=True, slots=True)
-class Function:
+class Function(NamedTuple):
     """A function: kinds of arguments, type of the result, and how to build its column."""
 
     takes: str  # kinds of arguments, as in the reference and in errors; `...` after a repeated one
@@ -75,11 +71,9 @@ def refusal(given: Expression, kind: str) -> str | None:
     words = kind.split("|")
     is_nested = any(isinstance(given.type, _NESTED[word]) for word in words if word in _NESTED)
     fits = any(types.fits(given.type, _KINDS[word]) for word in words if word in _KINDS)
-    return (
-        None
-        if given.type == NULL or "any" in words or is_nested or fits
-        else f"{kind} here, not {types.type_text(given.type)}"
-    )
+    if given.type == NULL or "any" in words or is_nested or fits:
+        return None
+    return f"{kind} here, not {types.type_text(given.type)}"
 
 
 def builder_argument(given: Expression, kind: str) -> Any:
@@ -110,16 +104,11 @@ def cast(value: Column, given: DataType, wanted: DataType) -> Column:
     made = value.try_cast(wanted)
     if given != STRING or wanted not in (DATE, TIMESTAMP):
         return made
-    # Spark would also accept words such as `today`, and times without a day.
-    made = F.when(value.rlike(_YEAR), made)
+    made = F.when(value.rlike(_YEAR), made)  # Spark would also accept words such as `today`, and times without a day
     if wanted == DATE:
         return made
     bounds = [F.timestamp_seconds(F.lit(each)) for each in (_FIRST_SECOND, _LAST_SECOND)]
     return F.when(made.between(*bounds), made)  # a zone may move it out of range
-
-
-def _abs(value: Column) -> Column:
-    return F.when(value < 0, F.try_subtract(F.lit(0), value)).otherwise(value)
 
 
 def _timestamp_seconds(seconds: Column) -> Column:
@@ -173,7 +162,7 @@ FUNCTIONS: Mapping[str, Function] = {
     ),
     "sha2": Function("string|binary, 224|256|384|512", STRING, lambda of, bits: F.sha2(of.cast("binary"), bits)),
     # numbers
-    "abs": Function("number", _number, _abs),
+    "abs": Function("number", _number, lambda of: F.when(of < 0, F.try_subtract(F.lit(0), of)).otherwise(of)),
     "round": Function("number, decimals", DOUBLE, lambda of, places: F.round(of.cast("double"), min(places, 15))),
     "floor": Function("number", BIGINT, F.floor),
     "ceil": Function("number", BIGINT, F.ceil),
@@ -227,7 +216,7 @@ COMPARISONS: Mapping[type[exp.Expr], Callable[[Column, Column], Column]] = {
     exp.GTE: operator.ge,
 }
 
-OTHER_NAMES = {
+OTHER_NAMES = {  # common other names, and the function that a hint suggests
     "text": "cast(x as string)",
     "whole": "cast(x as bigint)",
     "number": "cast(x as double)",
@@ -244,4 +233,3 @@ OTHER_NAMES = {
     "average": "avg(x)",
     "p95": "percentile(x, 0.95)",
 }
-"""Common other names, and the function that a hint suggests."""

@@ -54,8 +54,7 @@ _NODES: Final[Mapping[str, tuple[type[exp.Expr], ...]]] = {
     "AS": (exp.Cast,),
     "DISTINCT": (exp.Distinct, exp.NullSafeNEQ),
 }
-_SAME_AS: Final = dict.fromkeys((TokenType.DATE, TokenType.TIMESTAMP), TokenType.ALIAS)
-"""Other tokens that make such nodes: types before a text."""
+_SAME_AS: Final = dict.fromkeys((TokenType.DATE, TokenType.TIMESTAMP), TokenType.ALIAS)  # types before a text
 _COPIES: Final[Mapping[type[exp.Expr], int]] = {exp.Between: 2, exp.Cast: 6, exp.TryCast: 6}
 _COPIES_OF: Final = dict.fromkeys(("to_date", "to_timestamp", "timestamp_seconds", "abs", "size"), 6)
 """How many copies of an argument nodes and functions make at most."""
@@ -72,7 +71,7 @@ _ADVICE: Final = {
     **dict.fromkeys("&|^~", "there are no operations on bits"),
 }
 _NO_PATTERNS = "there are no patterns: contains, startswith and endswith look for text"
-_NOT_TAKEN: Final = {
+_NOT_TAKEN: Final = {  # SQL words that may also be column names; named when a text cannot be parsed
     **dict.fromkeys(("SELECT", "FROM", "EXISTS", "WITH", "UNION"), "there are no subqueries"),
     **dict.fromkeys(("OVER", "PARTITION"), "there are no window functions"),
     **dict.fromkeys(("LIKE", "ILIKE", "RLIKE", "REGEXP"), _NO_PATTERNS),
@@ -80,7 +79,6 @@ _NOT_TAKEN: Final = {
     "INTERVAL": "there are no intervals",
     "FILTER": "write if(..., x, null) in the brackets",
 }
-"""SQL words that may also be column names; named when a text cannot be parsed."""
 
 
 class _Cut(Spark):

@@ -7,9 +7,8 @@ Names, argument counts and types are checked before Spark starts. The column is 
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
@@ -27,11 +26,9 @@ _MAX_LISTED_NAMES = 12  # names in an error
 _HIGHEST = 2**63 - 1
 
 
-@dataclass(frozen=True, slots=True)
-class _Scope:
+class _Scope(NamedTuple):
     columns: Columns
-    rows: Columns | None = None
-    """In an aggregation: the columns of the rows of a key, for arguments of aggregates."""
+    rows: Columns | None = None  # in an aggregation: the columns of the rows of a key, for arguments of aggregates
 
 
 def expression(text: str, columns: Columns) -> Expression:
@@ -124,14 +121,13 @@ def _item(node: exp.Bracket, scope: _Scope) -> Expression:
         raise _wrong(node.expressions[0], f"items are asked for by {type_text(wanted)}, not {type_text(key.type)}")
     if isinstance(of.type, MapType):
         return Expression(of.type.valueType, lambda: F.try_element_at(of.column(), key.column()))
-    # An index outside the array gives null; one beyond all arrays must not overflow.
-    kind = of.type.elementType
+    kind = of.type.elementType  # an index outside the array gives null; one beyond all arrays must not overflow
     return Expression(kind, lambda: F.get(of.column(), F.coalesce(key.column().try_cast("int"), F.lit(-1))))
 
 
 def _operator(node: exp.Expr, scope: _Scope) -> Expression:
     given = [node.this, node.expression] if isinstance(node, exp.Binary) else [node.this]
-    return _call_function(node, *OPERATORS[type(node)], given, scope)
+    return _apply(node, *OPERATORS[type(node)], given, scope)
 
 
 def _comparison(node: exp.Binary, scope: _Scope) -> Expression:
@@ -182,7 +178,7 @@ def _case(node: exp.Case, scope: _Scope) -> Expression:
         test = exp.EQ(this=node.this, expression=branch.this) if node.this else branch.this
         given += [test, branch.args["true"]]
     given.append(node.args.get("default") or exp.Null())
-    return _call_function(node, "CASE", known.choice(len(given) // 2), given, scope)
+    return _apply(node, "CASE", known.choice(len(given) // 2), given, scope)
 
 
 def _cast(node: exp.Cast, scope: _Scope) -> Expression:
@@ -203,9 +199,8 @@ def _call(node: exp.Anonymous, scope: _Scope) -> Expression:
     name = node.name.lower()
     if name in known.AGGREGATES:
         if scope.rows is None:
-            raise _wrong(
-                node, f"{name} is over rows: it is for the step aggregate, and not within another such function"
-            )
+            advice = "it is for the step aggregate, and not within another such function"
+            raise _wrong(node, f"{name} is over rows: {advice}")
         given, inside = node.expressions, _Scope(scope.rows)
         if name == "count":
             if not given:
@@ -213,19 +208,17 @@ def _call(node: exp.Anonymous, scope: _Scope) -> Expression:
             if len(given) == 1 and isinstance(given[0], exp.Star):
                 return Expression(BIGINT, lambda: F.count(F.lit(1)))
             if len(given) == 1 and isinstance(given[0], exp.Distinct):
-                return _call_function(node, "count(DISTINCT ...)", known.DISTINCT, given[0].expressions, inside)
-        return _call_function(node, name, known.AGGREGATES[name], given, inside)
+                return _apply(node, "count(DISTINCT ...)", known.DISTINCT, given[0].expressions, inside)
+        return _apply(node, name, known.AGGREGATES[name], given, inside)
     if name in known.CASTING and len(node.expressions) == 1:
         return _as(known.CASTING[name], node.expressions[0], scope)
     if name not in known.FUNCTIONS:
         meant = hint(name, (*known.FUNCTIONS, *known.CASTING), known.OTHER_NAMES)
         raise _wrong(node, f"no function {node.name!r}; {meant}")
-    return _call_function(node, name, known.FUNCTIONS[name], node.expressions, scope)
+    return _apply(node, name, known.FUNCTIONS[name], node.expressions, scope)
 
 
-def _call_function(
-    node: exp.Expr, name: str, function: Function, given: Sequence[exp.Expr], scope: _Scope
-) -> Expression:
+def _apply(node: exp.Expr, name: str, function: Function, given: Sequence[exp.Expr], scope: _Scope) -> Expression:
     kinds = function.kinds(len(given))
     if kinds is None:
         raise _wrong(node, f"{name} takes ({function.takes}), not {len(given)} arguments")

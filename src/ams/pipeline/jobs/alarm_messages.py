@@ -12,69 +12,49 @@ import math
 from collections.abc import Iterable, Mapping
 
 from ams.pipeline.errors import Broken
-from ams.pipeline.jobs.fields import (
-    Record,
-    an_object,
-    field_names,
-    free_text,
-    join,
-    json_object,
-    names,
-    needed,
-    one_of,
-    read,
-    text,
-    unknown_fields,
-)
+from ams.pipeline.jobs import fields
 
 STATUSES = ("OK", "WARNING", "UNKNOWN", "MISSING", "DOWNTIME", "CRITICAL")
 """All statuses, the best first. Of two reports of the same second the worse one counts as the later."""
 
-LEVELS = ("endpoint_group", "service", "endpoint", "metric")
-"""Levels of a status, widest first: each adds one of site, service, hostname and metric."""
+LEVELS = ("endpoint_group", "service", "endpoint", "metric")  # widest first; each adds one of `_PLACES`
 _PLACES = ("site", "service", "hostname", "metric")
 
-ALARM = names(
+ALARM = fields.names(
     needed="service=service_flavour hostname=node_name metric=test_name",
     moment="at=execution_time",
     free_text="details=details",
     text="vo=vo roc=roc url_history=urlhistory url_help=urlhelp",
 )
-EVENT = names(
+EVENT = fields.names(
     needed="report=report", moment="at=ts_monitored", text="monitoring_host=monitoring_host url_help=url.help"
 )
-ALERT = names(moment="at=_ts_monitored", text="url_history=_alert_url")  # of its attributes
+ALERT = fields.names(moment="at=_ts_monitored", text="url_history=_alert_url")  # of its attributes
 
 
-TAKEN = {
-    "alarm": field_names("status site", ALARM),
-    "event": field_names(
+TAKEN = {  # fields that fill columns, by the kind of a message
+    "alarm": fields.field_names("status site", ALARM),
+    "event": fields.field_names(
         "type endpoint_group service hostname metric status summary message url.history hostname_url", EVENT
     ),
-    "alert": field_names("environment event resource severity text attributes"),
-    "alert attributes": field_names("_group _service _endpoint _metric _mon_summary _mon_message", ALERT),
+    "alert": fields.field_names("environment event resource severity text attributes"),
+    "alert attributes": fields.field_names("_group _service _endpoint _metric _mon_summary _mon_message", ALERT),
 }
-"""Fields that fill columns, by the kind of a message."""
 _LEVELS_TOLD = "status_metric status_endpoint status_service status_egroup"
 _BELOW = "metric_names metric_statuses group_endpoints group_services group_statuses"
-NOT_TAKEN = {
-    "alarm": field_names("tags"),
-    "event": field_names(f"date ts_processed prev_status prev_ts repeat reminder {_LEVELS_TOLD} {_BELOW}"),
-    "alert": field_names("service timeout"),
-    "alert attributes": field_names(
-        "_ts_processed _repeat _group_type "
-        "_status_metric _status_endpoint _status_service _status_egroup "
-        "_metric_names _metric_statuses _group_endpoints _group_services _group_statuses"
-    ),
+NOT_TAKEN = {  # fields that are known and fill no column: the reference says why
+    "alarm": fields.field_names("tags"),
+    "event": fields.field_names(f"date ts_processed prev_status prev_ts repeat reminder {_LEVELS_TOLD} {_BELOW}"),
+    "alert": fields.field_names("service timeout"),
+    "alert attributes": {f"_{name}" for name in f"ts_processed repeat group_type {_LEVELS_TOLD} {_BELOW}".split()},
 }
-"""Fields that are known and fill no column: the reference says why."""
 
 LONGEST_NAME = 255  # bytes of a name, at most: names stand in an index of the database, which takes no long ones
 
 
-def parse(data: bytes, attributes: Mapping[str, str], latest: float = math.inf) -> Iterable[Record]:
+def parse(data: bytes, attributes: Mapping[str, str], latest: float = math.inf) -> Iterable[fields.Record]:
     """Return the one report that a message holds; one later than `latest`, in seconds since 1970, is broken."""
-    record = json_object(data)
+    record = fields.json_object(data)
     if "execution_time" in record:
         report = _of_alarm(record)
     elif "ts_monitored" in record:
@@ -88,53 +68,50 @@ def parse(data: bytes, attributes: Mapping[str, str], latest: float = math.inf) 
     for name in ("report", *_PLACES):
         if len(report[name].encode()) > LONGEST_NAME:
             raise Broken(f"{name} is longer than {LONGEST_NAME} bytes")
-    return [{**report, "not_taken": _unknown(report["kind"], record)}]
+    others = fields.unknown_fields(record, TAKEN[report["kind"]] | NOT_TAKEN[report["kind"]])
+    if report["kind"] == "alert":
+        known = TAKEN["alert attributes"] | NOT_TAKEN["alert attributes"]
+        others += fields.unknown_fields(record["attributes"], known, "attributes.")
+    return [{**report, "not_taken": others}]
 
 
-def _unknown(kind: str, record: Record) -> list[str]:
-    found = unknown_fields(record, TAKEN[kind] | NOT_TAKEN[kind])
-    if kind == "alert":
-        within = "alert attributes"
-        found += unknown_fields(record["attributes"], TAKEN[within] | NOT_TAKEN[within], "attributes.")
-    return found
+def _of_alarm(record: fields.Record) -> fields.Record:
+    status = fields.one_of(fields.needed(record, "status"), "status", STATUSES)
+    site = fields.text(record, "site") or ""
+    own = {"kind": "alarm", "report": "", "level": "metric", "site": site, "status": status}
+    return own | fields.read(record, ALARM)
 
 
-def _of_alarm(record: Record) -> Record:
-    status = one_of(needed(record, "status"), "status", STATUSES)
-    own = {"kind": "alarm", "report": "", "level": "metric", "site": text(record, "site") or "", "status": status}
-    return own | read(record, ALARM)
-
-
-def _of_event(record: Record) -> Record:
-    level = one_of(needed(record, "type"), "type", LEVELS)
-    below = [text(record, name) or "" for name in _PLACES[1:]]
+def _of_event(record: fields.Record) -> fields.Record:
+    level = fields.one_of(fields.needed(record, "type"), "type", LEVELS)
+    below = [fields.text(record, name) or "" for name in _PLACES[1:]]
     return {
         "kind": "event",
-        **_place(level, [needed(record, "endpoint_group"), *below]),
-        "status": one_of(needed(record, "status"), "status", STATUSES),
-        "details": join("\n", free_text(record, "summary"), free_text(record, "message")),
-        "url_history": text(record, "url.history") or text(record, "hostname_url"),
-        **read(record, EVENT),
+        **_place(level, [fields.needed(record, "endpoint_group"), *below]),
+        "status": fields.one_of(fields.needed(record, "status"), "status", STATUSES),
+        "details": fields.join("\n", fields.free_text(record, "summary"), fields.free_text(record, "message")),
+        "url_history": fields.text(record, "url.history") or fields.text(record, "hostname_url"),
+        **fields.read(record, EVENT),
     }
 
 
-def _of_alert(record: Record) -> Record:
-    level = one_of(needed(record, "event").removesuffix("_status"), "event", LEVELS)
-    told = an_object(record.get("attributes"), "attributes")
-    names = [text(told, name) or "" for name in ("_group", "_service", "_endpoint", "_metric")]
-    summary = free_text(told, "_mon_summary") or free_text(record, "text")
-    report = needed(record, "environment")
+def _of_alert(record: fields.Record) -> fields.Record:
+    level = fields.one_of(fields.needed(record, "event").removesuffix("_status"), "event", LEVELS)
+    told = fields.an_object(record.get("attributes"), "attributes")
+    names = [fields.text(told, name) or "" for name in ("_group", "_service", "_endpoint", "_metric")]
+    summary = fields.free_text(told, "_mon_summary") or fields.free_text(record, "text")
+    report = fields.needed(record, "environment")
     # Resources are `SITE`, `SITE/service`, `service/host` and `SITE/service/host/metric`: they say what is left out.
-    parts = needed(record, "resource").split("/")
+    parts = fields.needed(record, "resource").split("/")
     parts = ["", *parts] if level == "endpoint" else parts
     names = [name or (parts[place] if place < len(parts) else "") for place, name in enumerate(names)]
     return {
         "kind": "alert",
         "report": report,
         **_place(level, names),
-        "status": one_of(needed(record, "severity").upper(), "severity", STATUSES),
-        "details": join("\n", summary, free_text(told, "_mon_message")),
-        **read(told, ALERT),
+        "status": fields.one_of(fields.needed(record, "severity").upper(), "severity", STATUSES),
+        "details": fields.join("\n", summary, fields.free_text(told, "_mon_message")),
+        **fields.read(told, ALERT),
     }
 
 
@@ -145,4 +122,4 @@ def _place(level: str, names: list[str]) -> dict[str, str | None]:
         if not name:
             raise Broken(f"{place} is missing, which the level {level} needs")
     own = dict(zip(_PLACES, [*names[:depth], *[""] * (4 - depth)], strict=True))
-    return {"level": level, **own, "cause": join("/", *names[depth:])}
+    return {"level": level, **own, "cause": fields.join("/", *names[depth:])}

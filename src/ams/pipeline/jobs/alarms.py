@@ -28,14 +28,11 @@ RECENCY = ("published", "topic", "offset")  # the newer of two messages with the
 
 _CREATE_LOCK = 7_245_301_001  # advisory lock: two jobs must not make the tables at once
 
-REPORT = columns(
-    ("string", " ".join(KEY[1:])), ("timestamp", "at"), ("string", "status"), ("string", " ".join(DETAILS))
-)
+REPORT = columns(("string", " ".join(KEY[1:])), ("timestamp", "at"), ("string", " ".join(("status", *DETAILS))))
 READ = columns(REPORT, UNKNOWN)
-REPORTS = columns(
+REPORTS = columns(  # all reports with their messages, including repeated ones
     ("string", "alarm project"), REPORT, ("timestamp", "published"), ("string", "topic"), ("bigint", "offset")
 )
-"""All reports with their messages, including repeated ones."""
 
 
 class AlarmOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -90,6 +87,5 @@ def _statements(file: str) -> bytes:
     return resources.files(__package__).joinpath(file).read_bytes()
 
 
-JOB = Job(
-    "alarms", "Alarms and status events in PostgreSQL: one row an alarm, and all of its history", AlarmOptions, run
-)
+SUMMARY = "Alarms and status events in PostgreSQL: one row an alarm, and all of its history"
+JOB = Job("alarms", SUMMARY, AlarmOptions, run)

@@ -21,7 +21,7 @@ from ams.pipeline.topic_archive import closed_partitions, is_kept_here
 from ams.tables import upkeep
 from ams.tables.files import File, Partition
 from ams.tables.location import Location
-from ams.tables.table_version import open_table
+from ams.tables.table import open_table
 
 ARCHIVE: StructType = from_arrow_schema(messages.ARCHIVE)
 MAX_REPORTED_STEPS = 1000  # gaps in offsets that are reported
@@ -54,20 +54,16 @@ def run(run: Run, options: ArchiveJobOptions) -> None:
     """Archive new messages, then merge closed days."""
     archive = archive_table(run.spark, options.path or str(run.work / "tables" / "archive"))
     if archive.exists() and is_kept_here(open_table(archive.root).query):
-        raise WrongTable(
-            f"{archive.root} is written by `ams archive`, whose place is in the table; go on with that, or give "
-            "another folder"
-        )
-
-    def handle(messages: DataFrame, batch_id: int) -> None:
-        run.append(archive, with_date(messages), batch_id)
+        way_out = "go on with that, or give another folder"
+        raise WrongTable(f"{archive.root} is written by `ams archive`, whose place is in the table; {way_out}")
 
     def refresh() -> None:
         days = closed_partitions(archive.partitions_since(-1), options.closed_after) if options.merge else []
         if merged := archive.merge(days, file_bytes=options.file_mib * 2**20):
             run.say(f"archive: merged {merged} files of days that are closed")
 
-    run.stream(run.topic(*options.topics, maxOffsetsPerTrigger=str(options.batch_messages)), handle, refresh)
+    topics = run.topic(*options.topics, maxOffsetsPerTrigger=str(options.batch_messages))
+    run.stream(topics, lambda batch, number: run.append(archive, with_date(batch), number), refresh)
 
 
 def archive_table(spark: SparkSession, path: str) -> Table:

@@ -30,11 +30,9 @@ class Job(Generic[O]):
 
     name: str
     summary: str
-    options: type[O]
-    """A frozen Struct of keyword fields with defaults, each with a docstring that the reference repeats."""
+    options: type[O]  # a frozen Struct of keyword fields with defaults; the reference repeats their docstrings
     run: Callable[[Run, O], None]
-    harmless: frozenset[str] = frozenset({"batch_messages"})
-    """Options that may change between runs: tables and results do not depend on them."""
+    harmless: frozenset[str] = frozenset({"batch_messages"})  # may change between runs: no result depends on them
 
 
 _MARKER = re.compile(r" - at `\$[^`]*`")
@@ -48,9 +46,7 @@ class Described(NamedTuple):
     meaning: str
 
 
-def read_options(
-    kind: type[msgspec.Struct], given: Mapping[str, Any]
-) -> tuple[msgspec.Struct | None, list[WrongOption]]:
+def read_options(kind: type[O], given: Mapping[str, Any]) -> tuple[O | None, list[WrongOption]]:
     """Read options from plain values; return them, or all errors."""
     fields = {each.name: each for each in msgspec.structs.fields(kind)}
     wrong: list[WrongOption] = []
@@ -79,8 +75,7 @@ def read_options(
 
 def takes_text(kind: type[msgspec.Struct], name: str) -> bool:
     """Return whether an option is text, so that `1` stays a text."""
-    found = {each.name: each.type for each in msgspec.structs.fields(kind)}.get(name)
-    return found is str or (found is not None and found == str | None)
+    return any(each.name == name and each.type is str for each in msgspec.structs.fields(kind))
 
 
 def describe_options(kind: type[msgspec.Struct]) -> list[Described]:
@@ -134,8 +129,7 @@ def first(frame: DataFrame, by: Sequence[str], *order: str | Column) -> DataFram
     return frame.withColumn("_place", place).where("_place = 1").drop("_place")
 
 
-UNKNOWN = columns((ArrayType(StringType()), "not_taken"))
-"""The column of a record with the names of its message's unknown fields."""
+UNKNOWN = columns((ArrayType(StringType()), "not_taken"))  # the names of a message's unknown fields
 
 NOT_TAKEN = columns(("string", "project topic kind name"), ("bigint", "times offset"))
 """Unknown fields: number of messages in a batch, and offset of the first."""
@@ -143,8 +137,7 @@ NOT_TAKEN = columns(("string", "project topic kind name"), ("bigint", "times off
 
 def unknown(records: DataFrame) -> DataFrame:
     """Return the rows of `NOT_TAKEN` of records with the column of `UNKNOWN`."""
-    told = records.select(
-        "source.project", "source.topic", "kind", F.explode("not_taken").alias("name"), "source.offset"
-    )
+    name = F.explode("not_taken").alias("name")
+    told = records.select("source.project", "source.topic", "kind", name, "source.offset")
     counted = told.groupBy("project", "topic", "kind", "name")
     return counted.agg(F.count("*").alias("times"), F.min("offset").alias("offset")).select(*NOT_TAKEN.names)

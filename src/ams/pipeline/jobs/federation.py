@@ -48,8 +48,7 @@ VERSIONS = columns(
 the configuration to that state, and null while it is pending. An answer to no configuration known is of version 0, with
 the state `unknown`."""
 
-DEPLOYMENTS = columns(VERSIONS, ("int", "deployed_version"))
-"""The last version of each service, and the last deployed one."""
+DEPLOYMENTS = columns(VERSIONS, ("int", "deployed_version"))  # each service's last version, and last deployed one
 
 _CONFIGURED = ("deployment_type", "service_name", "tenant", "protocol", "environment")
 
@@ -144,6 +143,5 @@ def _answers(numbered: DataFrame) -> DataFrame:
     return last.groupBy(*KEY, "version").agg(*(F.max_by(name, rank).alias(names.get(name, name)) for name in kept))
 
 
-JOB = Job(
-    "federation", "The state of each service's deployment, from configurations and answers", FederationOptions, run
-)
+SUMMARY = "The state of each service's deployment, from configurations and answers"
+JOB = Job("federation", SUMMARY, FederationOptions, run)

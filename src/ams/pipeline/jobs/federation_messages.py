@@ -58,12 +58,11 @@ CONFIGURATION = fields.names(
 )
 ANSWER = fields.names(whole="status_code=status_code", text="client=client_id")
 
-TAKEN = {
+TAKEN = {  # fields that fill columns, by the kind of a message
     "configuration": fields.field_names("id external_id deployment_type client_id entity_id", CONFIGURATION),
     "answer": fields.field_names("id external_id state deployer_name error_description", ANSWER),
 }
-"""Fields that fill columns, by the kind of a message."""
-NOT_TAKEN = {
+NOT_TAKEN = {  # fields that are known and fill no column; those of configurations make a new version all the same
     "configuration": fields.field_names(
         "service_description logo_uri policy_uri aup_uri website_url country contacts created_at application_type "
         "organization_id organization_name organization_url "
@@ -75,7 +74,6 @@ NOT_TAKEN = {
     ),
     "answer": fields.field_names("agent_id"),
 }
-"""Fields that are known and fill no column; those of configurations make a new version all the same."""
 _ERROR_CHARACTERS = 500
 
 

@@ -1,8 +1,8 @@
 """The job `metrics`: who used how much in a month, as a table, as CSV, and as a page with plots."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+from typing import NamedTuple
 
 import msgspec
 import pandas as pd
@@ -75,9 +75,8 @@ def read(run: Run, options: MetricsOptions, first: date) -> DataFrame:
     """Return the messages of the month that begins with a day, as rows of an archive."""
     last = following(first)
     if options.archive:
-        found = read_archive(
-            run.spark, options.archive, Selection(options.project, options.topics, f"{first}", f"{last}")
-        )
+        selection = Selection(options.project, options.topics, f"{first}", f"{last}")
+        found = read_archive(run.spark, options.archive, selection)
     else:
         reader = make_active(run.spark).read.format("ams").options(**run.source, topicPattern=",".join(options.topics))
         found = with_date(reader.load())
@@ -107,8 +106,7 @@ def figures(counted: DataFrame, keys: Sequence[str]) -> DataFrame:
     return totals.join(busiest, on=list(keys), how="inner").select(*keys, *FIGURES)
 
 
-@dataclass(frozen=True, slots=True)
-class Month:
+class Month(NamedTuple):
     """Figures of the report."""
 
     name: str

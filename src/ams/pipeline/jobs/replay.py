@@ -87,10 +87,6 @@ class ReplayProgress(msgspec.Struct, frozen=True, kw_only=True):
         """True if everything is published."""
         return self.next >= self.stop
 
-    def behind(self, offset: int) -> "ReplayProgress":
-        """Return the progress after publishing all before `offset`."""
-        return msgspec.structs.replace(self, next=offset, begun=time.time())
-
 
 def run(run: Run, options: ReplayOptions) -> None:
     """Publish archived messages again, each once, in their order, marked with where they were."""
@@ -99,24 +95,23 @@ def run(run: Run, options: ReplayOptions) -> None:
     left = progress.messages
     if progress.next != progress.start:
         between = F.col("offset").between(progress.next, progress.stop - 1)
-        left = 0 if progress.is_done else select_messages(run.spark, options).where(between).count()
+        left = 0 if progress.is_done else _select_messages(run.spark, options).where(between).count()
     while not progress.is_done:
         if run.stopping.is_set():
             raise Stopped
         end = min(progress.next + options.slice, progress.stop)
-        rows = select_messages(run.spark, options).where(F.col("offset").between(progress.next, end - 1))
+        rows = _select_messages(run.spark, options).where(F.col("offset").between(progress.next, end - 1))
         key = f"{progress.replay}/{progress.next}"
         told = {"topic": options.to, "idempotencyKey": key, "createTopics": str(options.create_topics)}
         publish(with_origin(rows), {**run.source, **told}, ["offset"])
-        progress = progress.behind(end)
+        progress = msgspec.structs.replace(progress, next=end, begun=time.time())
         keep(run.work, progress)
         run.say(f"replay: offset {end} of {progress.start} to {progress.stop}")
     run.count(left)
     run.say(f"replay: messages {progress.messages} of {options.topic} in {options.to}")
 
 
-def select_messages(spark: SparkSession, options: ReplayOptions) -> DataFrame:
-    """Return the selected archived messages."""
+def _select_messages(spark: SparkSession, options: ReplayOptions) -> DataFrame:
     project, topic = options.place
     start, stop = moment(options.start), moment(options.stop)
     first, last = (each.date().isoformat() if each else "" for each in (start, stop))
@@ -144,9 +139,8 @@ def read_progress(work: Path, replay: str) -> ReplayProgress | None:
     """Return the progress of a folder's replay, None before. Raises `ChangedDefinition` for another replay."""
     found = checkpoint.read(work / FILE, ReplayProgress)
     if found is not None and found.replay != replay:
-        raise ChangedDefinition(
-            f"{work} is of a replay with other options; give those again, or another folder (--work) for this one"
-        )
+        way_out = "give those again, or another folder (--work) for this one"
+        raise ChangedDefinition(f"{work} is of a replay with other options; {way_out}")
     return found
 
 
@@ -174,12 +168,10 @@ def _begin_or_resume(run: Run, options: ReplayOptions) -> ReplayProgress:
     if known is not None:
         return known
     first, stop = F.coalesce(F.min("offset"), F.lit(0)), F.coalesce(F.max("offset") + 1, F.lit(0))
-    [(start, end, count)] = select_messages(run.spark, options).agg(first, stop, F.count(F.lit(1))).collect()
+    [(start, end, count)] = _select_messages(run.spark, options).agg(first, stop, F.count(F.lit(1))).collect()
     progress = ReplayProgress(replay=replay, messages=count, start=start, stop=end, next=start, begun=time.time())
     keep(run.work, progress)
     return progress
 
 
-JOB = Job(
-    "replay", "Publish archived messages again, marked, also beyond retention", ReplayOptions, run, harmless=HARMLESS
-)
+JOB = Job("replay", "Publish archived messages again, marked, also beyond retention", ReplayOptions, run, HARMLESS)

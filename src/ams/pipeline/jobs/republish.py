@@ -32,8 +32,7 @@ from ams.pipeline.sink.requests import with_attributes
 from ams.pipeline.sink.writer import refuse_stale
 
 SOURCE_TOPIC = "topic"  # `{topic}` in a name: the source topic, not an attribute
-ORDER = ("source", "offset", "copy")
-"""The order of the copies in a topic: that of the messages in the topic each was read from."""
+ORDER = ("source", "offset", "copy")  # of a topic's copies: that of the messages in the topic each was read from
 ORIGIN_TOPIC, ORIGIN_OFFSET = "ams-origin-topic", "ams-origin-offset"
 
 _PLACEHOLDER = re.compile(r"\{([^{}]+)\}")

@@ -2,9 +2,8 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -35,29 +34,26 @@ def cell(value: Any) -> str:
         return "-"
     if isinstance(value, float):
         return f"{value:.4f}" if 0 < abs(value) < 0.01 else f"{value:,.2f}"
-    return f"{value:,}" if is_number(value) else str(value)
+    return f"{value:,}" if _is_number(value) else str(value)
 
 
-def is_number(value: Any) -> bool:
-    """Return whether a value is right-aligned."""
+def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def numeric(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[bool]:
     """Return, for each column, whether it holds only numbers."""
-    return [all(row[at] is None or is_number(row[at]) for row in rows) for at in range(len(head))]
+    return [all(row[at] is None or _is_number(row[at]) for row in rows) for at in range(len(head))]
 
 
-@dataclass(frozen=True, slots=True)
-class Figure:
+class Figure(NamedTuple):
     """A plot of `plots`, which escapes labels, with its description."""
 
     svg: str
     caption: str
 
 
-@dataclass(frozen=True, slots=True)
-class Rows:
+class Rows(NamedTuple):
     """A table; numbers are right-aligned."""
 
     head: Sequence[str]
@@ -70,8 +66,7 @@ class Rows:
         return list(zip(self.head, numeric(self.head, self.body), strict=True))
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
+class Section(NamedTuple):
     """A part of a page."""
 
     title: str
@@ -86,7 +81,7 @@ def page(title: str, lead: str, sections: Sequence[Section]) -> str:
         lstrip_blocks=True,
     )  # fmt: skip
     environment.filters["cell"] = cell
-    environment.tests["number"] = is_number
+    environment.tests["number"] = _is_number
     return environment.get_template("page.html").render(title=title, lead=lead, sections=sections)
 
 

@@ -5,7 +5,6 @@ Colours: Okabe and Ito, safe for colour blindness.
 
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from math import isnan
 from typing import Any
@@ -33,13 +32,7 @@ _STYLE: Any = {"svg.fonttype": "none", "svg.hashsalt": "ams", "font.size": 9.0, 
 _WIDTH = 9.0
 
 
-@dataclass(frozen=True, slots=True)
-class PlotSpan:
-    """A stretch of a timeline."""
-
-    begin: datetime
-    end: datetime
-    status: str
+PlotSpan = tuple[datetime, datetime, str]  # a stretch of a timeline: its begin, its end and its status
 
 
 def stacked_bars(series: Mapping[str, Sequence[float]], labels: Sequence[str], unit: str) -> str:
@@ -79,10 +72,9 @@ def timelines(rows: Mapping[str, Sequence[PlotSpan]]) -> str:
     """Draw a strip of statuses over time for each name."""
     figure, axes = _axes(height=0.9 + 0.3 * max(len(rows), 1))
     for row, spans in enumerate(rows.values()):
-        for span in spans:
-            width = (span.end - span.begin) / timedelta(days=1)
-            left = dates.date2num(span.begin)
-            axes.barh(row, width, left=left, height=0.7, color=STATUS_COLOURS.get(span.status, _UNDEFINED))
+        for begin, end, status in spans:
+            width, left = (end - begin) / timedelta(days=1), dates.date2num(begin)
+            axes.barh(row, width, left=left, height=0.7, color=STATUS_COLOURS.get(status, _UNDEFINED))
     axes.xaxis_date()
     axes.xaxis.set_major_formatter(dates.DateFormatter("%H:%M"))
     # Bars of no width would start at 1970 and stretch the axis.

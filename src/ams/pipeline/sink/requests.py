@@ -1,11 +1,5 @@
 """Turns rows into publish requests with idempotency keys, and sends them.
 
-    data         binary or string     content of the message; required
-    attributes   map<string,string>   may be absent
-    ordering_key string               may be absent, null or empty
-    topic        string               target, unless the option `topic` names one for all rows
-    lane         integer              rows of one lane keep their order (`arrange_rows`); absent: the partition
-
 Columns that only the service sets (`project`, `offset`, `message_id`, `publish_time`) are ignored, so that read
 messages can be published again. Any other column is refused: it would be lost silently.
 
@@ -52,11 +46,11 @@ from ams.tables.location import sync
 
 DATA, ATTRIBUTES, ORDERING_KEY, TOPIC, LANE = "data", "attributes", "ordering_key", "topic", "lane"
 _TYPES: dict[str, tuple[tuple[type[DataType], ...], str]] = {
-    DATA: ((BinaryType, StringType), "binary or string"),
+    DATA: ((BinaryType, StringType), "binary or string"),  # required
     ATTRIBUTES: ((MapType,), "map<string,string>"),
-    ORDERING_KEY: ((StringType,), "string"),
-    TOPIC: ((StringType,), "string"),
-    LANE: ((IntegralType,), "a whole number"),
+    ORDERING_KEY: ((StringType,), "string"),  # also null or empty
+    TOPIC: ((StringType,), "string"),  # unless the option `topic` names one for all rows
+    LANE: ((IntegralType,), "a whole number"),  # rows of one lane keep their order; absent: the partition
 }
 
 
@@ -83,8 +77,7 @@ class _OutgoingMessage(msgspec.Struct, omit_defaults=True, rename="camel"):
 _encode = msgspec.json.Encoder().encode
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(NamedTuple):
     """Layout of a frame's columns."""
 
     topic: str | None  # None: each row names its topic
@@ -106,11 +99,9 @@ def layout(schema: StructType, topic: str | None, order_by: Sequence[str] = ()) 
             raise WrongOption("orderBy", f"there is no column {name}")
         if isinstance(schema[name].dataType, ArrayType | MapType | StructType):
             raise WrongOption("orderBy", f"{name} is {schema[name].dataType.simpleString()}, which has no order")
-    for name in schema.names:
-        if name not in {*_TYPES, *PLACE.names, *order_by}:
-            raise WrongOption(
-                "columns", f"{name} is no part of a message; select data, attributes, ordering_key and topic"
-            )
+    if others := [name for name in schema.names if name not in {*_TYPES, *PLACE.names, *order_by}]:
+        reason = f"{others[0]} is no part of a message; select data, attributes, ordering_key and topic"
+        raise WrongOption("columns", reason)
     return Layout(topic, tuple(order_by), frozenset(schema.names))
 
 
@@ -266,8 +257,7 @@ class Chunker:
         if len(chunk.messages) >= self._limits.messages:
             yield self._close(chunk)
         if self._bytes > self._limits.open_bytes:
-            # Not this lane's: its end must not depend on other lanes in the partition.
-            yield from self.rest(but=lane)
+            yield from self.rest(but=lane)  # not this lane's: its end must not depend on other lanes in the partition
 
     def rest(self, but: Lane | None = None) -> Iterator[Chunk]:
         """Yield the open requests in the order of their first messages, except that of lane `but`."""
@@ -291,8 +281,7 @@ def key_prefix(name: str | None, task: TaskContext) -> str:
     return "/".join(["spark", query, batch, *([name] if name else [])])
 
 
-@dataclass(frozen=True, slots=True)
-class Publisher:
+class Publisher(NamedTuple):
     """Publishes one task's requests, each retried under its key. Thread-safe."""
 
     service: Service
@@ -323,16 +312,13 @@ def _reason(chunk: Chunk, error: ClientError) -> str:
         largest = max(chunk.messages, key=lambda each: len(each.body))
         if len(chunk.messages) == 1:
             return f"{largest.where} is too large for the service: {len(largest.body)} bytes as it travels"
-        return (
-            f"a request of {_extent(chunk)} and {chunk.size} bytes is too large for the service, or a message of it; "
-            f"the largest is {largest.where} with {len(largest.body)} bytes (maxRequestBytes says how large requests "
-            "may be)"
-        )
+        most = f"the largest is {largest.where} with {len(largest.body)} bytes"
+        whole = f"a request of {_extent(chunk)} and {chunk.size} bytes is too large for the service, or a message of it"
+        return f"{whole}; {most} (maxRequestBytes says how large requests may be)"
     if isinstance(error, Conflict):
-        return (
-            f"a request of {_extent(chunk)} was published with other content before, in an earlier try of this batch; "
-            "rows must come the same, in the same order and with the same maxRequest options, each time"
-        )
+        before = "was published with other content before, in an earlier try of this batch"
+        advice = "rows must come the same, in the same order and with the same maxRequest options, each time"
+        return f"a request of {_extent(chunk)} {before}; {advice}"
     if isinstance(error, NotAllowed):
         return f"the token does not allow to publish there: {error.message}"
     if isinstance(error, InvalidInput):

@@ -50,19 +50,15 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Chunk).decode
 
 
-class TaskRequests(msgspec.Struct, frozen=True):
-    """The requests of one task."""
-
+class _TaskRequests(msgspec.Struct, frozen=True):
     file: str
     size: int
 
 
-class PublishPlan(msgspec.Struct, frozen=True):
-    """The requests that a batch publishes."""
-
+class _PublishPlan(msgspec.Struct, frozen=True):
     project: str  # project of the topics
     key_prefix: str
-    parts: tuple[TaskRequests, ...]
+    parts: tuple[_TaskRequests, ...]
     is_published: bool = False
 
 
@@ -78,14 +74,14 @@ class BatchFolder:
         return cls(checkpoint / FOLDER / f"batch-{batch:06d}")
 
     @property
-    def plan(self) -> PublishPlan | None:
+    def plan(self) -> _PublishPlan | None:
         """The plan; None until the batch may be published."""
         try:
-            return msgspec.json.decode((self.path / PLAN).read_bytes(), type=PublishPlan)
+            return msgspec.json.decode((self.path / PLAN).read_bytes(), type=_PublishPlan)
         except FileNotFoundError:
             return None
 
-    def keep(self, partition: int, chunks: Iterable[Chunk]) -> TaskRequests:
+    def keep(self, partition: int, chunks: Iterable[Chunk]) -> _TaskRequests:
         """Write a task's requests to a new file on stable storage; runs on executors."""
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         name = f"part-{partition:05d}-{uuid4().hex}"
@@ -96,38 +92,36 @@ class BatchFolder:
                 file.write(data)
             file.flush()
             os.fsync(file.fileno())
-            return TaskRequests(name, file.tell())
+            return _TaskRequests(name, file.tell())
 
-    def seal(self, plan: PublishPlan) -> PublishPlan:
+    def seal(self, plan: _PublishPlan) -> _PublishPlan:
         """Write the plan and return it. Raises `PipelineError` if a part is not visible here."""
         for part in plan.parts:
             path = self.path / part.file
             if not path.is_file() or path.stat().st_size != part.size:
-                raise PipelineError(
-                    f"{path} is not as its task wrote it; the checkpoint of a stream that publishes must be on a file"
-                    " system that all machines share"
-                )
+                must = "the checkpoint of a stream that publishes must be on a file system that all machines share"
+                raise PipelineError(f"{path} is not as its task wrote it; {must}")
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._write(plan)
         return plan
 
-    def chunks(self, part: TaskRequests) -> Iterator[Chunk]:
+    def chunks(self, part: _TaskRequests) -> Iterator[Chunk]:
         """Yield a part's requests in order."""
         with open(self.path / part.file, "rb") as file:
             while length := file.read(_LENGTH_BYTES):
                 yield _decode(file.read(int.from_bytes(length, "big")))
 
-    def finish(self, plan: PublishPlan) -> None:
+    def finish(self, plan: _PublishPlan) -> None:
         """Mark the plan as published, and remove the parts of this and earlier batches."""
         # The plan stays until the next batch: Spark may retry this one.
-        self._write(PublishPlan(plan.project, plan.key_prefix, (), is_published=True))
+        self._write(_PublishPlan(plan.project, plan.key_prefix, (), is_published=True))
         for each in self.path.glob("part-*"):
             each.unlink(missing_ok=True)
         for each in self.path.parent.glob("batch-*"):
             if each.name < self.path.name:
                 shutil.rmtree(each, ignore_errors=True)
 
-    def _write(self, plan: PublishPlan) -> None:
+    def _write(self, plan: _PublishPlan) -> None:
         write_whole(Disk(), str(self.path / PLAN), msgspec.json.encode(plan))
         for each in (self.path.parent, self.path.parent.parent):  # made by the first batch
             sync(str(each))
@@ -171,17 +165,11 @@ def _in_hours(seconds: float) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Published(WriterCommitMessage):
-    messages: int
-    requests: int
-
-
-@dataclass(frozen=True, slots=True)
 class WrittenRequests(WriterCommitMessage):
     """Requests that a stream's task wrote down."""
 
     key_prefix: str
-    part: TaskRequests | None  # None if the batch has a plan already
+    part: _TaskRequests | None  # None if the batch has a plan already
 
 
 PARTS_AT_ONCE = 4  # partitions of a stream's batch published in parallel
@@ -203,24 +191,19 @@ class _Writer:
 class BatchWriter(_Writer, DataSourceArrowWriter):
     """Writer of `frame.write`. Sent requests stay when the job fails; a retry sends the same ones."""
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> _Published:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Publish a partition's rows in order. Raises `WrongRow` or a `ClientError`."""
         task = _task()
         is_repeatable = self._writing.idempotency_key is not None or task.getLocalProperty(BATCH_ID) is not None
         if is_repeatable and LANE not in self._layout.columns:  # keys would depend on the partitioning
-            raise WrongOption(
-                "columns",
-                "a batch write with an idempotencyKey, or within foreachBatch, may come again in other partitions and"
-                " store messages twice: publish it with ams.pipeline.sink.publish, which arranges the rows",
-            )
-        messages = requests = 0
+            reason = "may come again in other partitions and store messages twice"
+            advice = "publish it with ams.pipeline.sink.publish, which arranges the rows"
+            what = "a batch write with an idempotencyKey, or within foreachBatch,"
+            raise WrongOption("columns", f"{what} {reason}: {advice}")
         with Service(self._writing.access) as service:
             publisher = Publisher(service, self._writing, key_prefix(self._writing.idempotency_key, task))
-            with Sender(publisher.send) as sender:
-                for chunk in self._chunks(iterator, task.partitionId()):
-                    sender.put(chunk)
-                    messages, requests = messages + len(chunk.messages), requests + 1
-        return _Published(messages, requests)
+            _publish(publisher, self._chunks(iterator, task.partitionId()))
+        return WriterCommitMessage()
 
 
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):
@@ -230,11 +213,9 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         super().__init__(options, schema, overwrite)
         folder = local_folder(self._writing.checkpoint)
         if folder is None:
-            raise WrongOption(
-                "checkpointLocation",
-                "is needed as an option, on a file system that all machines share: batches are kept there until they"
-                " are published",
-            )
+            reason = "batches are kept there until they are published"
+            where = "on a file system that all machines share"
+            raise WrongOption("checkpointLocation", f"is needed as an option, {where}: {reason}")
         self._checkpoint = folder.absolute()
         refuse_stale(self._checkpoint, self._writing.key_window)
 
@@ -255,7 +236,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         kept = [each for each in messages if isinstance(each, WrittenRequests)]
         prefix = next((each.key_prefix for each in kept), "")
         parts = tuple(each.part for each in kept if each.part is not None)
-        plan = folder.plan or folder.seal(PublishPlan(self._writing.project, prefix, parts))
+        plan = folder.plan or folder.seal(_PublishPlan(self._writing.project, prefix, parts))
         if plan.is_published:
             return
         with Service(self._writing.access) as service, ThreadPoolExecutor(PARTS_AT_ONCE) as threads:

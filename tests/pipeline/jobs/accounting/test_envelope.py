@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ams.pipeline.errors import Broken, WrongOption
 from ams.pipeline.jobs.accounting.envelope import EnvelopeTrust, Opened, open_envelope
-from ams.pipeline.jobs.accounting.reader import AccountingReader
+from ams.pipeline.jobs.accounting.reader import parse
 from tests.pipeline.jobs.accounting.texts import INDIVIDUAL, JOB, NOW, text
 from tests.support.authorities import NOW as TODAY
 from tests.support.authorities import Authority, key_usage
@@ -191,17 +191,18 @@ def test_files_that_are_missing_or_something_else_name_their_option(senders: Sen
 
 
 def test_records_tell_who_signed_them(senders: Senders, signed_text: bytes) -> None:
-    [job] = AccountingReader(senders.all, now=NOW)(signed_text, {})
-    [plain] = AccountingReader(senders.all, now=NOW)(TEXT, {})
+    [job] = parse(signed_text, {}, senders.all, now=NOW)
+    [plain] = parse(TEXT, {}, senders.all, now=NOW)
 
     assert (job["signer"], plain["signer"]) == (SITE, "")  # type: ignore[index]  # neither is broken
     with pytest.raises(Broken, match="not signed"):
-        list(AccountingReader(senders.all, signed_only=True, now=NOW)(TEXT, {}))
+        list(parse(TEXT, {}, senders.all, signed_only=True, now=NOW))
 
 
 def test_a_message_with_several_broken_records_is_set_aside_once() -> None:
     bad = {**JOB, "WallDuration": "-1"}
-    *jobs, broken = AccountingReader(now=NOW)(text(INDIVIDUAL, bad, JOB, bad, bad, JOB).encode(), {})
+    data = text(INDIVIDUAL, bad, JOB, bad, bad, JOB).encode()
+    *jobs, broken = parse(data, {}, TRUST_OF_ANYONE, now=NOW)
     assert len(jobs) == 2
     assert str(broken) == "record 1: WallDuration is negative: '-1'; and 2 more of this message"
 

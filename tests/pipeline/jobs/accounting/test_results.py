@@ -16,7 +16,7 @@ from ams.pipeline.jobs.accounting import summaries
 from ams.pipeline.jobs.accounting.job import TABLES, AccountingOptions, prepared_database, refresh, run
 from ams.pipeline.jobs.accounting.summaries import JOB_SUMMARIES, RECORDS
 from ams.pipeline.tables import rows_of
-from ams.tables.table_version import open_table
+from ams.tables.table import open_table
 from demo.pipeline.samples import Sample
 from tests.pipeline.jobs.recorded import read_quarantine, recorded_run, store_samples
 

@@ -4,6 +4,7 @@ import io
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -229,7 +230,7 @@ def parse_datum(kind: str, datum: dict[str, Any]) -> list[Any]:
     stream = io.BytesIO()
     schemaless_writer(stream, RESULT_SCHEMAS["current"] if kind == "result" else LIST_SCHEMAS[kind], datum)
     attributes = {"partition_date": "2024-03-05", **({} if kind == "result" else {"type": kind})}
-    parse = parse_results("current") if kind == "result" else parse_lists("R")
+    parse = partial(parse_results, shape="current") if kind == "result" else partial(parse_lists, report="R")
     try:
         return [str(each) if isinstance(each, Broken) else each for each in parse(stream.getvalue(), attributes)]
     except Broken as error:

@@ -28,7 +28,7 @@ PROFILE = {"profile": "P", "service": "webdav", "metric": "dav", "tags": None}
 
 @pytest.mark.parametrize("shape", ["current", "without_actual_data", "actual_data_last"])
 def test_a_result_is_read_in_the_shape_it_was_written_in(shape: Shape) -> None:
-    [found] = parse_results(shape)(encode_datum(RESULT, shape), {"partition_date": "2024-03-05"})
+    [found] = parse_results(encode_datum(RESULT, shape), {"partition_date": "2024-03-05"}, shape)
 
     assert found == {
         "date": "2024-03-05", "timestamp": datetime(2024, 3, 5, 10, 20, 30, tzinfo=UTC), "service": "webdav",
@@ -56,13 +56,13 @@ def test_a_result_is_read_in_the_shape_it_was_written_in(shape: Shape) -> None:
 ])  # fmt: skip
 def test_what_is_no_result_is_refused_with_the_reason(data: bytes, reason: str) -> None:
     with pytest.raises(Broken) as refused:
-        list(parse_results("current", latest=2**32)(data, {"partition_date": "2024-03-05"}))
+        list(parse_results(data, {"partition_date": "2024-03-05"}, "current", latest=2**32))
     assert str(refused.value).startswith(reason)
 
 
 @pytest.mark.parametrize("attributes", [{}, {"partition_date": "2024-03-06"}, {"partition_date": "today"}])
 def test_the_result_itself_says_its_day(attributes: dict[str, str]) -> None:
-    [found] = parse_results("current")(encode_datum(RESULT), attributes)
+    [found] = parse_results(encode_datum(RESULT), attributes, "current")
     assert found["date"] == "2024-03-05"
 
 
@@ -83,7 +83,7 @@ def pack_datums(kind: str, *datums: dict[str, Any]) -> bytes:
 
 def rows(kind: str, data: bytes, day: str = "2024-03-05", report: str = "R") -> list[tuple[str, str, str]]:
     attributes = {"type": kind, "partition_date": day, "report": report}
-    return [tuple(row.values()) for row in parse_lists("R")(data, attributes)]  # type: ignore[misc]  # three of them
+    return [tuple(row.values()) for row in parse_lists(data, attributes, "R")]  # type: ignore[misc]  # three of them
 
 
 def test_datums_of_one_message_or_of_several_make_the_same_lists() -> None:
@@ -127,7 +127,7 @@ def test_a_message_that_is_not_all_datums_is_refused_whole(kind: str, data: byte
 
     assert str(refused.value).startswith(reason)
     with pytest.raises(Broken, match="attribute partition_date is missing"):
-        list(parse_lists("R")(pack_datums("downtimes", DOWNTIME), {"type": "downtimes"}))
+        list(parse_lists(pack_datums("downtimes", DOWNTIME), {"type": "downtimes"}, "R"))
 
 
 def test_a_downtime_that_ends_before_it_starts_is_set_aside_alone() -> None:
@@ -135,7 +135,7 @@ def test_a_downtime_that_ends_before_it_starts_is_set_aside_alone() -> None:
         "downtimes", DOWNTIME, {**DOWNTIME, "end_time": "2024-03-04T00:00:00Z"}, {**DOWNTIME, "hostname": "w2"}
     )
 
-    first, reversed_one, last = parse_lists("R")(data, {"type": "downtimes", "partition_date": "2024-03-05"})
+    first, reversed_one, last = parse_lists(data, {"type": "downtimes", "partition_date": "2024-03-05"}, "R")
 
     assert str(reversed_one) == "downtimes: end_time lies before start_time"
     held = [json.loads(each["item"])["hostname"] for each in (first, last) if not isinstance(each, Broken)]

@@ -37,7 +37,6 @@ from ams.pipeline.jobs.availability.timelines import (
     holding,
     overridden,
 )
-from ams.pipeline.report import plots
 
 Changes = list[tuple[Place, int, str]]
 EVE, TODAY = "2024-03-04", "2024-03-05"
@@ -246,9 +245,7 @@ FIGURES = pd.DataFrame(
     ],
     columns=["site", "date", "availability", "reliability", "partial"],
 )  # fmt: skip
-BOARD_SPANS = {
-    "SITE-A": [plots.PlotSpan(datetime(2024, 3, 5, tzinfo=UTC), datetime(2024, 3, 6, tzinfo=UTC), "CRITICAL")]
-}
+BOARD_SPANS = {"SITE-A": [(datetime(2024, 3, 5, tzinfo=UTC), datetime(2024, 3, 6, tzinfo=UTC), "CRITICAL")]}
 
 
 def test_the_least_available_site_comes_first_and_one_without_figures_last() -> None:

@@ -15,7 +15,6 @@ import hashlib
 import re
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.message import Message
 from email.parser import BytesHeaderParser
@@ -181,8 +180,7 @@ ENCRYPTED: Final = ("application/pkcs7-mime", "application/x-pkcs7-mime")
 MAX_NESTED_ENVELOPES: Final = 3  # an encrypted text that is signed inside has two envelopes
 
 
-@dataclass(frozen=True, slots=True)
-class EnvelopeTrust:
+class EnvelopeTrust(NamedTuple):
     """Files to verify senders and decrypt texts; all may be absent."""
 
     ca: str = ""  # a PEM file, or a folder of them, of the authorities whose certificates are believed
@@ -276,9 +274,8 @@ def _decrypt(headers: Message, body: bytes, trust: EnvelopeTrust) -> bytes:
     if not trust.key:
         raise Broken("encrypted")
     try:
-        return pkcs7.pkcs7_decrypt_der(
-            _decode_body(headers, body), _certificate(trust.certificate), _key(trust.key), []
-        )
+        encrypted = _decode_body(headers, body)
+        return pkcs7.pkcs7_decrypt_der(encrypted, _certificate(trust.certificate), _key(trust.key), [])
     except (ValueError, UnsupportedAlgorithm) as error:
         raise Broken("encrypted: not for the key given, or in a way that cannot be opened") from error
 
@@ -301,9 +298,7 @@ def _check_certificate(signature: Signature, trust: EnvelopeTrust) -> None:
         raise Broken("signature: its certificate is of no authority we know") from error
 
 
-def _is_authority(
-    _policy: verification.Policy, _certificate: x509.Certificate, constraints: x509.BasicConstraints
-) -> None:
+def _is_authority(_: verification.Policy, __: x509.Certificate, constraints: x509.BasicConstraints) -> None:
     if not constraints.ca:
         raise ValueError("not an authority")
 

@@ -10,7 +10,8 @@ month or the new one.
 
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from functools import partial
 from typing import Annotated, Final
 
 import msgspec
@@ -22,7 +23,7 @@ from pyspark.sql.types import ArrayType, StructType
 from ams.pipeline.job_run import Run
 from ams.pipeline.jobs.accounting import summaries
 from ams.pipeline.jobs.accounting.envelope import EnvelopeTrust
-from ams.pipeline.jobs.accounting.reader import AccountingReader
+from ams.pipeline.jobs.accounting.reader import parse
 from ams.pipeline.jobs.base import Job
 from ams.pipeline.message_parser import parse_messages
 from ams.pipeline.postgres import VARIABLE, Rows, Session, address, identifier, load, map_errors, open_session, write
@@ -30,9 +31,7 @@ from ams.pipeline.session import persist_rows
 from ams.pipeline.tables import Table
 from ams.storage.files import Disk, write_whole
 
-TABLES: Final[Mapping[str, StructType]] = {
-    name: schema for name, schema in summaries.RESULTS.items() if name != "machines"
-}
+TABLES: Final = {name: schema for name, schema in summaries.RESULTS.items() if name != "machines"}
 
 TYPES: Final = {"string": "text", "bigint": "bigint", "timestamp": "timestamptz", "decimal(10,3)": "numeric(10, 3)"}
 """Types of PostgreSQL by those of Spark; arrays and structs are kept as `jsonb`."""
@@ -97,12 +96,12 @@ def run(run: Run, options: AccountingOptions) -> None:
     # Tasks may work in another folder than we do.
     trust = EnvelopeTrust(*(each and os.path.abspath(each) for each in (options.ca, options.key, options.certificate)))
     trust.check()
-    reader = AccountingReader(trust, options.signed_only)
+    read_message = partial(parse, trust=trust, signed_only=options.signed_only)
     to = prepared_database(options.database) if options.database or VARIABLE in os.environ else ""
     records = _records_of(run)
 
     def handle(batch: DataFrame, batch_id: int) -> None:
-        with parse_messages(batch, reader, summaries.RECORD) as (found, broken):
+        with parse_messages(batch, read_message, summaries.RECORD) as (found, broken):
             run.append(records, found, batch_id)
             run.quarantine(broken, batch_id)
 

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 from xml.etree.ElementTree import Element, ParseError  # the classes only; defusedxml parses
@@ -11,18 +10,8 @@ from defusedxml.common import DefusedXmlException
 from defusedxml.ElementTree import fromstring
 
 from ams.pipeline.errors import Broken
+from ams.pipeline.jobs.accounting import record_formats as formats
 from ams.pipeline.jobs.accounting.envelope import EnvelopeTrust, open_envelope
-from ams.pipeline.jobs.accounting.record_formats import (
-    CAR_JOB,
-    ENERGY,
-    IN_JSON,
-    IN_TEXT,
-    STORAGE,
-    TYPES,
-    Form,
-    Row,
-    record,
-)
 from ams.pipeline.jobs.fields import coding_of, in_utf8, json_text, json_value, parse_with_mark
 
 STAR: Final = "{http://eu-emi.eu/namespaces/2011/02/storagerecord}"
@@ -33,7 +22,7 @@ _LINE_END: Final = re.compile(rb"\r\n?")
 _XML_ENCODING: Final = re.compile(rb"""<\?xml[^>]*\sencoding\s*=\s*["']([A-Za-z0-9._-]+)""")
 _HEADER: Final = re.compile(r"\s*([A-Za-z-]+)\s*:\s*[vV]?\s*([0-9.]+)\s*")
 
-RecordItems = tuple[Form, Iterator[tuple[str, object]]]
+RecordItems = tuple[formats.Form, Iterator[tuple[str, object]]]
 """Form of a record, and an iterator over its keys and values, which raises `Broken` if it is not a record."""
 
 
@@ -41,31 +30,28 @@ class _BrokenText(Broken):
     """A record that holds what is not in the coding of its message."""
 
 
-@dataclass(frozen=True, slots=True)
-class AccountingReader:
-    """Reads messages; one is set aside once, however many of its records are broken: it may be a megabyte."""
+def parse(
+    data: bytes, _: Mapping[str, str], trust: EnvelopeTrust, *, signed_only: bool = False, now: datetime | None = None
+) -> Iterator[formats.Row | Broken]:
+    """Read a message; it is set aside once, however many of its records are broken: it may be a megabyte.
 
-    trust: EnvelopeTrust = EnvelopeTrust()
-    signed_only: bool = False
-    now: datetime | None = None  # the time that ends are compared with; None: when the message is read
-
-    def __call__(self, data: bytes, _attributes: Mapping[str, str]) -> Iterator[Row | Broken]:
-        """Read the data of one message."""
-        text, signer = open_envelope(data, self.trust)
-        if self.signed_only and not signer:
-            raise Broken("not signed")
-        broken: list[Broken] = []
-        for row in records(text, self.now or datetime.now(UTC)):
-            if isinstance(row, Broken):
-                broken.append(row)
-            else:
-                yield {**row, "signer": signer}
-        if broken:
-            more = f"; and {len(broken) - 1} more of this message" if len(broken) > 1 else ""
-            yield Broken(f"{broken[0]}{more}")
+    Ends are compared with `now`; None: the time when the message is read.
+    """
+    text, signer = open_envelope(data, trust)
+    if signed_only and not signer:
+        raise Broken("not signed")
+    broken: list[Broken] = []
+    for row in records(text, now or datetime.now(UTC)):
+        if isinstance(row, Broken):
+            broken.append(row)
+        else:
+            yield {**row, "signer": signer}
+    if broken:
+        more = f"; and {len(broken) - 1} more of this message" if len(broken) > 1 else ""
+        yield Broken(f"{broken[0]}{more}")
 
 
-def records(data: bytes, now: datetime) -> Iterator[Row | Broken]:
+def records(data: bytes, now: datetime) -> Iterator[formats.Row | Broken]:
     """Read all records of a text, yielding `Broken` for each that is not one; raises `Broken` for another text."""
     coding, text = coding_of(data), in_utf8(data, keeps_broken=True).strip()
     if text.startswith(b"<"):
@@ -74,7 +60,7 @@ def records(data: bytes, now: datetime) -> Iterator[Row | Broken]:
         said = _in_json(text) if text.startswith((b"{", b"[")) else _in_text(text)
     for number, (form, pairs) in enumerate(said, 1):
         try:
-            yield record(form, pairs, now)
+            yield formats.record(form, pairs, now)
         except _BrokenText:
             yield Broken(f"record {number}: is not {coding}")
         except Broken as error:
@@ -91,7 +77,7 @@ def _in_text(data: bytes) -> Iterator[RecordItems]:
     """
     first, _, rest = _LINE_END.sub(b"\n", data).partition(b"\n")
     line = first.decode("utf-8", "replace")
-    form = IN_TEXT.get(header(line))
+    form = formats.IN_TEXT.get(header(line))
     if form is None:
         raise Broken(f"its first line is {line.strip()[:60]!r}, which is no kind of record we know")
     for block in _END_OF_RECORD.split(rest):
@@ -120,20 +106,19 @@ def _lines(block: bytes) -> Iterator[tuple[str, str]]:
 
 def _in_json(data: bytes) -> Iterator[RecordItems]:
     document, mark = parse_with_mark(data, json_value)
-    form, found = ENERGY, document if isinstance(document, list) else [document]
+    form, found = formats.ENERGY, document if isinstance(document, list) else [document]
     if isinstance(document, dict) and "UsageRecords" in document:
         told, found = (str(document.get("Type")), str(document.get("Version"))), document["UsageRecords"]
-        if told not in IN_JSON or not isinstance(found, list):
+        if told not in formats.IN_JSON or not isinstance(found, list):
             raise Broken(f"its type and version are '{told[0]:.40} {told[1]:.10}', which is no kind of record we know")
-        form = IN_JSON[told]
+        form = formats.IN_JSON[told]
     elif not found or not all(isinstance(each, dict) and "ExecUnitID" in each for each in found):
         raise Broken("is JSON, but no kind of record we know")
     for each in found:
         yield form, _items(each, mark)
-    if form is not ENERGY:
-        yield from _unknown_key_records(
-            sorted(document.keys() - {"Type", "Version", "UsageRecords"}), form, "UsageRecords"
-        )
+    if form is not formats.ENERGY:
+        others = sorted(document.keys() - {"Type", "Version", "UsageRecords"})
+        yield from _unknown_key_records(others, form, "UsageRecords")
 
 
 def _items(found: Any, mark: str) -> Iterator[tuple[str, object]]:
@@ -163,7 +148,7 @@ def _root(data: bytes, *, had_mark: bool) -> tuple[Element, str]:
 
 def _in_xml(data: bytes, *, had_mark: bool) -> Iterator[RecordItems]:
     root, mark = _root(data, had_mark=had_mark)
-    forms = ((STAR, "StorageUsageRecord", STORAGE), (CAR, "UsageRecord", CAR_JOB))
+    forms = ((STAR, "StorageUsageRecord", formats.STORAGE), (CAR, "UsageRecord", formats.CAR_JOB))
     found = next((each for each in forms if root.tag.removesuffix("s") == f"{each[0]}{each[1]}"), None)
     if found is None:
         raise Broken(f"its root element is {root.tag[:100]!r}, which is no kind of record we know")
@@ -176,7 +161,7 @@ def _in_xml(data: bytes, *, had_mark: bool) -> Iterator[RecordItems]:
     yield from _unknown_key_records((tag for tag in tags if tag != name and not tag.startswith("{")), form, name)
 
 
-def _unknown_key_records(keys: Iterable[str], form: Form, name: str) -> Iterator[RecordItems]:
+def _unknown_key_records(keys: Iterable[str], form: formats.Form, name: str) -> Iterator[RecordItems]:
     """Yield one record per unknown key beside the records; it will be set aside."""
     yield from ((form, iter([(f"{key[:20]} beside {name}", None)])) for key in keys)
 
@@ -197,7 +182,7 @@ def _elements(element: Element, space: str, path: str = "") -> Iterator[tuple[st
             continue
         here = path + tag
         own = {name.removeprefix(space): value.strip() for name, value in child.attrib.items()}
-        kind = own.pop(TYPES[here], "all").lower() if here in TYPES else "all"
+        kind = own.pop(formats.TYPES[here], "all").lower() if here in formats.TYPES else "all"
         for attribute, value in own.items():
             if not attribute.startswith("{"):
                 yield f"{here}@{attribute}", value

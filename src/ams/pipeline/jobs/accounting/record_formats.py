@@ -210,23 +210,23 @@ def _measurement_time(row: Row) -> datetime:
 
 # Fields that several forms share.
 
-OWNER: Final = fields(
+OWNER = fields(
     text="LocalUserId=local_user GlobalUserName=user VO=vo VOGroup=vo_group",
     role="VORole=vo_role",
     long_text="FQAN=fqan",
 )
-MONTH: Final = fields(whole="Month!=month_number Year!=year")
-LEVEL: Final = fields(text="ServiceLevelType=benchmark_name", long_text="ServiceLevel=service_level")
-WORK: Final = fields(
+MONTH = fields(whole="Month!=month_number Year!=year")
+LEVEL = fields(text="ServiceLevelType=benchmark_name", long_text="ServiceLevel=service_level")
+WORK = fields(
     text="Site!=site SubmitHost=submit_host",
     duration="WallDuration!=wall CpuDuration!=cpu",
     whole="Processors=processors NodeCount=node_count",
 )
-JOBS: Final = fields(
+JOBS = fields(
     WORK | OWNER | MONTH, whole="NumberOfJobs!=jobs", moment="EarliestEndTime=earliest_end LatestEndTime=latest_end"
 )
-CLOUD: Final = fields(text="SiteName!=site CloudType=cloud_type CloudComputeService=cloud_service")
-MACHINE: Final = fields(
+CLOUD = fields(text="SiteName!=site CloudType=cloud_type CloudComputeService=cloud_service")
+MACHINE = fields(
     CLOUD | OWNER,
     text="LocalGroupId=local_group Status=status NetworkType=network_type BenchmarkType=benchmark_type ImageId=image",
     duration="WallDuration=wall CpuDuration=cpu",
@@ -236,13 +236,13 @@ MACHINE: Final = fields(
     level="Benchmark=benchmark",
 )
 UPDATED: Final = "UpdateTime"  # when the sender's database changed: of its house, and not of the record
-CLOUD_OWNER: Final = fields(
+CLOUD_OWNER = fields(
     CLOUD, text="LocalUser=local_user LocalGroup=local_group GlobalUserName=user", long_text="FQAN=fqan"
 )
 
 # Text: jobs, virtual machines, and summaries of both that sites made.
 
-JOB: Final = form(
+JOB = form(
     "job",
     WORK | OWNER | LEVEL,
     text="LocalJobId!=job_id MachineName=machine Queue=queue InfrastructureDescription=infrastructure"
@@ -251,18 +251,16 @@ JOB: Final = form(
     round_half_up="MemoryReal=memory_real MemoryVirtual=memory_virtual",
     not_taken=f"{UPDATED} SubmitHostType",
 )
-JOB_SUMMARY: Final = form("job_summary", JOBS | LEVEL, text="InfrastructureType=infrastructure_type", not_taken=UPDATED)
-NORMALISED_SUMMARY: Final = form(
+JOB_SUMMARY = form("job_summary", JOBS | LEVEL, text="InfrastructureType=infrastructure_type", not_taken=UPDATED)
+NORMALISED_SUMMARY = form(
     "job_summary",
     JOBS,
     text="Infrastructure=infrastructure_type",
     amounts="NormalisedWallDuration!=normalised_wall NormalisedCpuDuration!=normalised_cpu",
     not_taken=UPDATED,
 )
-SYNC: Final = form(
-    "sync", MONTH, text="Site!=site SubmitHost!=submit_host", whole="NumberOfJobs!=jobs", not_taken=UPDATED
-)
-VM: Final = form(
+SYNC = form("sync", MONTH, text="Site!=site SubmitHost!=submit_host", whole="NumberOfJobs!=jobs", not_taken=UPDATED)
+VM = form(
     "vm",
     MACHINE,
     text="VMUUID!=vm_id MachineName=machine StorageRecordId=storage_record",
@@ -270,7 +268,7 @@ VM: Final = form(
     duration="SuspendDuration=suspended",
     not_taken=f"{UPDATED} MeasurementTime MeasurementMonth MeasurementYear",
 )
-VM_SUMMARY: Final = form(
+VM_SUMMARY = form(
     "vm_summary",
     MACHINE | MONTH,
     whole="NumberOfVMs!=vms",
@@ -297,14 +295,14 @@ IN_TEXT: Final[Mapping[str, Form]] = {
 
 # JSON: public addresses, accelerators, and energy.
 
-PUBLIC_IP: Final = form(
+PUBLIC_IP = form(
     "public_ip",
     CLOUD_OWNER,
     text="uuid=record_id",
     whole="IPVersion!=ip_version IPCount!=count",
     moment="MeasurementTime!=measured",
 )
-ACCELERATOR: Final = form(
+ACCELERATOR = form(
     "accelerator",
     CLOUD_OWNER,
     text="AssociatedRecordType=associated_type AssociatedRecord!=vm_id AccUUID=record_id Type!=accelerator Model=model"
@@ -314,7 +312,7 @@ ACCELERATOR: Final = form(
     level="Benchmark=benchmark",
     whole="MeasurementMonth!=month_number MeasurementYear!=year Cores=processors",
 )
-ENERGY: Final = form(
+ENERGY = form(
     "energy",
     CLOUD,
     text="ExecUnitID!=record_id Status=status Owner=user",
@@ -332,7 +330,7 @@ IN_JSON: Final[Mapping[tuple[str, str], Form]] = {
 
 # XML, of the EMI name spaces: storage (StAR) and jobs (CAR).
 
-STORAGE: Final = form(
+STORAGE = form(
     "storage",
     text="RecordIdentity@recordId!=record_id StorageSystem!=storage_system Site=site SubjectIdentity/Site=site"
     " StorageShare=share StorageMedia=media StorageClass=storage_class SubjectIdentity/LocalUser=local_user"
@@ -344,7 +342,7 @@ STORAGE: Final = form(
     limit="ResourceCapacityAllocated=allocated",
     not_taken="ValidDuration *@type *@description *@primary",
 )
-CAR_JOB: Final = form(
+CAR_JOB = form(
     "job",
     WORK,
     text="JobIdentity/LocalJobId!=job_id MachineName=machine Queue=queue Status=status"

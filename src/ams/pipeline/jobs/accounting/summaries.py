@@ -21,7 +21,7 @@ LEVELS: Final = ArrayType(columns(("string", "benchmark"), (LEVEL, "level")))
 NORMALISED: Final = ArrayType(columns(("string", "benchmark"), ("bigint", "wall cpu")))
 """Wall and CPU seconds times the level of each benchmark; for si2k times level / 250, the scale of hepspec."""
 
-RECORD: Final = columns(
+RECORD = columns(
     ("string", "kind month signer site submit_host"),
     ("string", "local_user local_group user fqan vo vo_group vo_role vo_attributes status"),
     ("timestamp", "start_time end_time created measured"),
@@ -47,29 +47,27 @@ RECORD: Final = columns(
 )
 """A usage record of any kind; durations are seconds, memory of jobs is kB, of machines MB, disk GB, storage bytes."""
 
-RECORDS: Final = columns(RECORD, (PLACE, "source"))
+RECORDS = columns(RECORD, (PLACE, "source"))
 
 
 def _columns(names: str) -> StructType:
     return StructType([RECORDS[name] for name in names.split()])
 
 
-JOB_GROUP: Final = _columns(
-    "month site vo user vo_group vo_role infrastructure_type submit_host levels node_count processors"
-)
-JOB_SUMMARIES: Final = columns(JOB_GROUP, _columns("jobs earliest_end latest_end wall cpu normalised"))
+JOB_GROUP = _columns("month site vo user vo_group vo_role infrastructure_type submit_host levels node_count processors")
+JOB_SUMMARIES = columns(JOB_GROUP, _columns("jobs earliest_end latest_end wall cpu normalised"))
 
-VM_GROUP: Final = _columns("month site cloud_service vo user status image cpu_count benchmark_type benchmark")
-VM_SUMMARIES: Final = columns(
+VM_GROUP = _columns("month site cloud_service vo user status image cpu_count benchmark_type benchmark")
+VM_SUMMARIES = columns(
     VM_GROUP, _columns("vms earliest_start latest_start wall cpu network_in network_out public_ips memory disk")
 )
-VM_KEPT: Final = _columns(
+VM_KEPT = _columns(
     "month site vm_id cloud_service vo user status image cpu_count benchmark_type benchmark start_time"
     " measured wall cpu network_in network_out public_ips memory disk source"
 )
 """The one record that is kept of each machine and month; its durations count from the machine's start."""
 
-STORAGE_GROUP: Final = _columns(
+STORAGE_GROUP = _columns(
     "month site storage_system share media storage_class path local_user local_group user vo vo_group vo_role"
     " vo_attributes"
 )
@@ -93,8 +91,7 @@ RESULTS: Final[Mapping[str, StructType]] = {
 """The results, each by month; rows that one record made say by `source` which message it came in."""
 
 
-JOB_KEY = ("site", "submit_host", "job_id", "end_time")
-"""Key of a job; records of one key are of one month."""
+JOB_KEY = ("site", "submit_host", "job_id", "end_time")  # key of a job; records of one key are of one month
 SYNC_KEY = ("month", "site", "submit_host")
 USED = ("wall", "cpu", "network_in", "network_out")  # what counts from the start of a machine
 

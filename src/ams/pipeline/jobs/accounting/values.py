@@ -107,11 +107,7 @@ def _in_bounds(found: int, value: object) -> int:
 
 
 def duration(value: object) -> int:
-    """Return a number of seconds as a whole one, halves rounded up.
-
-    Raises:
-        ValueError: no number, a negative one, or more than `LONGEST_DURATION`.
-    """
+    """Return a number of seconds as a whole one, halves rounded up, up to `LONGEST_DURATION`."""
     seconds = round_half_up(value)
     if seconds > LONGEST_DURATION:
         raise ValueError(f"is longer than can be: {abbreviate(value)}")

@@ -43,7 +43,7 @@ def board(figures: DataFrame, statuses: DataFrame) -> Board:
     rows = of_day.orderBy("start").select("endpoint_group", *seconds, "status").collect() if days else []
     for site, start, end, status in rows:
         begin, until = (datetime.fromtimestamp(second, UTC) for second in (start, end))
-        strips.setdefault(site, []).append(plots.PlotSpan(begin, until, status))
+        strips.setdefault(site, []).append((begin, until, status))
     return Board(shown.toPandas(), strips)
 
 

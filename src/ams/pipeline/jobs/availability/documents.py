@@ -64,8 +64,6 @@ class _ServiceOperation(Document, frozen=True):
 
 
 class _ServiceGroup(_ServiceOperation, frozen=True):
-    """Services that replace each other, and the operation that combines them."""
-
     services: list[_ServiceOperation]
 
 
@@ -125,8 +123,7 @@ class ServiceGroup(NamedTuple):
 class ProfileRules:
     """The three profiles, combined for the computation."""
 
-    metrics: Mapping[str, tuple[str, ...]]
-    """Metrics by service, for services in the metric profile and in a group."""
+    metrics: Mapping[str, tuple[str, ...]]  # metrics by service, for services in the metric profile and in a group
     metric_operation: Operation
     profile_operation: Operation
     groups: tuple[ServiceGroup, ...]
@@ -150,31 +147,24 @@ class ProfileRules:
         """Combine three profiles. Raises `ValueError` for an undefined or incomplete operation."""
         known = {"AND": AND, "OR": OR, **{table.name: table.operation() for table in operations.operations}}
 
-        def find_operation(name: str) -> Operation:
+        def find(name: str) -> Operation:
             if name not in known:
                 raise ValueError(f"operation {name} is not known; there are {', '.join(sorted(known))}")
             return known[name]
 
         groups = tuple(
-            ServiceGroup(
-                find_operation(group.operation), {each.name: find_operation(each.operation) for each in group.services}
-            )
+            ServiceGroup(find(group.operation), {each.name: find(each.operation) for each in group.services})
             for group in aggregation.groups
         )
         grouped = {service for group in groups for service in group.services}
         counting = {
             service: tuple(sorted({*names} - {""}))
-            for service, names in metrics.items()
+            for service, names in sorted(metrics.items())
             if service in grouped and any(names)
         }
-        return cls(
-            dict(sorted(counting.items())),
-            find_operation(aggregation.metric_operation),
-            find_operation(aggregation.profile_operation),
-            groups,
-            tuple(sorted(set(operations.available_states))),
-            operations.defaults,
-        )
+        metric, profile = find(aggregation.metric_operation), find(aggregation.profile_operation)
+        available = tuple(sorted(set(operations.available_states)))
+        return cls(counting, metric, profile, groups, available, operations.defaults)
 
 
 class Place(NamedTuple):
@@ -276,11 +266,6 @@ class Downtime(Period, frozen=True):
         if self.severity.upper() not in ("", "OUTAGE", "WARNING"):
             raise ValueError(f"severity {self.severity[:20]!r} is neither OUTAGE nor WARNING")
 
-    @property
-    def is_outage(self) -> bool:
-        """True for an outage. A warning only means a risk: measured results count."""
-        return self.severity.upper() != "WARNING"
-
 
 class DowntimesOfDate(Document, frozen=True):
     """The downtimes that were known on a day, as the web API lists them."""
@@ -290,9 +275,7 @@ class DowntimesOfDate(Document, frozen=True):
     endpoints: list[Downtime] | None = None
 
 
-class _MetricScope(Document, frozen=True):
-    """A metric, everywhere or only on a host, for a service or in a site."""
-
+class _MetricScope(Document, frozen=True):  # a metric, everywhere or only on a host, for a service or in a site
     metric: str
     hostname: str = ""
     service: str = ""
@@ -300,9 +283,7 @@ class _MetricScope(Document, frozen=True):
     timestamp: str = ""  # the hostname, where a version of the web API calls it so
 
 
-class _StatusChange(Document, frozen=True):
-    """A status that replaces measured results of a group, service, endpoint or metric."""
-
+class _StatusChange(Document, frozen=True):  # replaces measured results of a group, service, endpoint or metric
     state: Literal["OK", "WARNING", "UNKNOWN", "MISSING", "DOWNTIME", "CRITICAL", "EXCLUDED"]
     group: str = ""
     service: str = ""
@@ -325,9 +306,7 @@ class _StatusChange(Document, frozen=True):
         return Override(("endpoint_group", "service", "endpoint", "metric")[last], tuple(names), span)
 
 
-class _MonitoringHost(Period, frozen=True):
-    """A monitoring host whose results do not count for a period."""
-
+class _MonitoringHost(Period, frozen=True):  # its results do not count for the period
     host: str
 
 
@@ -366,7 +345,7 @@ def overrides(
 ) -> Iterator[Override]:
     """Return the overrides of downtimes and requests, in seconds of a day."""
     for each in downtimes:
-        if each.is_outage:
+        if each.severity.upper() != "WARNING":  # which only means a risk: measured results count
             yield Override("endpoint", (None, each.service, each.hostname, ""), each.on(day, defaults.down))
     for request in requests:
         span = request.on(day, defaults.unknown)

@@ -26,10 +26,9 @@ from ams.pipeline.jobs.availability.sites import ProbeResult, Results, Timelines
 from ams.pipeline.jobs.availability.timelines import DAY, SEVERITY
 from ams.pipeline.jobs.base import columns
 
-_SOURCE = columns(("string", "topic"), ("bigint", "offset"))
-"""Source message of a row; null in rows stored before these columns existed."""
+_SOURCE = columns(("string", "topic"), ("bigint", "offset"))  # null in rows stored before these columns existed
 
-RESULTS: Final = columns(
+RESULTS = columns(
     ("string", "date"),
     ("timestamp", "timestamp"),
     ("string", "service hostname metric status monitoring_host summary message"),
@@ -38,7 +37,7 @@ RESULTS: Final = columns(
 )
 """A monitoring result as it is stored; `date` is the day of `timestamp`, `response_time` is in seconds."""
 
-SYNCED: Final = columns(("string", "type partition_date item"), _SOURCE)
+SYNCED = columns(("string", "type partition_date item"), _SOURCE)
 
 _EVENT = columns(
     ("string", "report type endpoint_group service hostname metric status prev_status ts_monitored prev_ts"),
@@ -46,19 +45,16 @@ _EVENT = columns(
     ("array<string>", "status_metric status_endpoint status_service status_egroup metric_names metric_statuses"),
     ("array<string>", "group_endpoints group_services group_statuses"),
 )
-EVENTS: Final = columns(_EVENT, ("string", "date"))
-"""A status event; `date` is the day as in the other tables, with dashes."""
+EVENTS = columns(_EVENT, ("string", "date"))  # a status event; `date` is the day as in the other tables, with dashes
 
-OUTBOX: Final = columns(
+OUTBOX = columns(  # events to publish; those of one number go out together
     ("int", "number"),
     ("string", "report date type endpoint_group service hostname metric ts_monitored status repeat"),
     ("binary", "data"),
 )
-"""Events to publish; those of one number go out together."""
-EVENT: Final = OUTBOX.names[1:-1]
-"""Key of an event. An event with another text but the same key is not published again."""
+EVENT: Final = OUTBOX.names[1:-1]  # key of an event; an event with another text but the same key is not published again
 
-ROWS: Final = columns(
+ROWS = columns(
     ("string", "date type endpoint_group service hostname metric"),
     ("bigint", "start end"),
     ("string", "status"),
@@ -71,14 +67,14 @@ ROWS: Final = columns(
 The seconds are those of the stretch by what its status counts as; it may count as several.
 """
 
-STATUSES: Final = columns(
+STATUSES = columns(
     ("string", "report type endpoint_group service hostname metric"),
     ("timestamp", "start end"),
     ("string", "status date"),
 )
 
 PERCENT: Final = DecimalType(8, 5)
-FIGURES: Final = columns(
+FIGURES = columns(
     ("string", "report type endpoint_group service hostname"),
     (PERCENT, "availability reliability up unknown down"),
     ("int", "up_seconds unknown_seconds down_seconds"),
@@ -91,7 +87,9 @@ FIGURES: Final = columns(
 the day was not over when this was computed: its last statuses are taken to hold until its end.
 """
 
-DAYS: Final = columns(("string", "fingerprint date"))  # what a day was computed from
+DAYS = columns(("string", "fingerprint date"))  # what a day was computed from
+
+DAILY: Final = {"statuses": STATUSES, "events": EVENTS, "figures": FIGURES, "days": DAYS}  # results, by their names
 
 
 _METRIC = ("service", "hostname", "metric")

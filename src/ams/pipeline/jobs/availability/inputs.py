@@ -114,17 +114,12 @@ class Inputs:
             for request in self.requests
             for each in request.exclude_monitoring_source
         )
-        return DayInputs(
-            day,
-            rules,
-            in_force(self.sites, day) or {},
-            tuple(each for each in over if each.span.start < DAY and each.span.end > 0),
-            # Statuses of the day before carry over into the day.
-            tuple(each for each in hosts if each[1] < begin + DAY and each[2] > begin - DAY),
-            tuple(sorted({(each.group, each.subgroup) for each in in_force(self.lists.groups, day) or ()})),
-            min(max(now - begin, 0), DAY),
-            eve,
-        )
+        overrides = tuple(each for each in over if each.span.start < DAY and each.span.end > 0)
+        # Statuses of the day before carry over into the day.
+        distrusted = tuple(each for each in hosts if each[1] < begin + DAY and each[2] > begin - DAY)
+        members = tuple(sorted({(each.group, each.subgroup) for each in in_force(self.lists.groups, day) or ()}))
+        sites, until = in_force(self.sites, day) or {}, min(max(now - begin, 0), DAY)
+        return DayInputs(day, rules, sites, overrides, distrusted, members, until, eve)
 
 
 def inputs(options: AvailabilityOptions, came: Lists = Lists()) -> Inputs:  # noqa: B008  # a value that never changes
@@ -144,13 +139,8 @@ def inputs(options: AvailabilityOptions, came: Lists = Lists()) -> Inputs:  # no
     for request in followed:
         hosts = (each for each in request.exclude_monitoring_source if each.is_reversed)
         passed_over += [f"recomputations: {each.host} is excluded until before it is excluded" for each in hosts]
-    return Inputs(
-        _rules(options, lists.profiles),
-        {date: documents.sites_of(items) for date, items in lists.endpoints.items()},
-        lists,
-        followed,
-        tuple(passed_over),
-    )
+    sites = {date: documents.sites_of(items) for date, items in lists.endpoints.items()}
+    return Inputs(_rules(options, lists.profiles), sites, lists, followed, tuple(passed_over))
 
 
 def in_force(known: Mapping[str, T], day: str) -> T | None:

@@ -11,33 +11,19 @@ after a kill they are published again under the same key, and the service does n
 import hashlib
 import json
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import msgspec
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
 
 from ams.pipeline.checkpoint import CHECKPOINT, read, write
 from ams.pipeline.job_run import Run
+from ams.pipeline.jobs.availability import figures
 from ams.pipeline.jobs.availability.board import as_page, board
-from ams.pipeline.jobs.availability.figures import (
-    DAYS,
-    EVENT,
-    EVENTS,
-    FIGURES,
-    OUTBOX,
-    RESULTS,
-    STATUSES,
-    SYNCED,
-    compute_rows,
-    events,
-    figures,
-    figures_of_groups,
-    statuses,
-)
 from ams.pipeline.jobs.availability.inputs import AvailabilityOptions, DayInputs, Inputs, day_before, inputs
 from ams.pipeline.jobs.availability.parse import lists, parse_lists, parse_results
 from ams.pipeline.jobs.availability.timelines import DAY
@@ -68,7 +54,8 @@ class Outbox:
     def of(cls, run: Run, topic: str) -> "Outbox":
         """Return the outbox of a run whose stream has begun."""
         name = str(json.loads((run.work / CHECKPOINT / "metadata").read_text())["id"])
-        return cls(run.table("outbox", OUTBOX), {**run.source, "topic": topic}, name, run.work / "published.json")
+        table, marker = run.table("outbox", figures.OUTBOX), run.work / "published.json"
+        return cls(table, {**run.source, "topic": topic}, name, marker)
 
     def put(self, events: DataFrame) -> None:
         """Add new `EVENTS`; their text gets the current time."""
@@ -77,7 +64,7 @@ class Outbox:
         taken = F.date_format(F.current_timestamp(), "yyyy-MM-dd'T'HH:mm:ss'Z'").alias("ts_processed")
         text = F.to_json(F.struct(*(name for name in events.columns if name != "date"), date, taken))
         new = events.withColumns({"number": F.lit(number), "data": F.encode(text, "utf-8")})
-        new = new.join(self.table.read().select(*EVENT), on=list(EVENT), how="left_anti")
+        new = new.join(self.table.read().select(*figures.EVENT), on=list(figures.EVENT), how="left_anti")
         if not new.isEmpty():
             self.table.append(new, number, self.name)
 
@@ -87,7 +74,7 @@ class Outbox:
         pending = range(sent.number + 1, self.table.batch() + 1)
         named = {"report": "report", "type": "type", "partition_date": "date"}
         attributes = F.create_map(*(part for name, column in named.items() for part in (F.lit(name), F.col(column))))
-        order = F.concat_ws(" ", "ts_monitored", *(name for name in EVENT if name != "ts_monitored"))
+        order = F.concat_ws(" ", "ts_monitored", *(name for name in figures.EVENT if name != "ts_monitored"))
         context = self.table.spark.sparkContext
         batch = context.getLocalProperty(BATCH_ID)
         # Key by the given name only: a retry may happen in any batch.
@@ -105,25 +92,28 @@ class Outbox:
 
 
 DAYS_PER_PASS = 7  # more would need more memory, fewer would compute earlier days more often
+DayPrint = tuple[DayInputs, str]  # the inputs of a day, and their fingerprint
 
 
 def run(run: Run, options: AvailabilityOptions) -> None:
     """Store the topic's results by day, and compute days with changed inputs."""
     inputs(options)  # report bad files before reading messages
-    stored, synced = run.table("results", RESULTS, ("date",)), run.table("synced", SYNCED)
+    stored, synced = run.table("results", figures.RESULTS, ("date",)), run.table("synced", figures.SYNCED)
 
     def handle(batch: DataFrame, batch_id: int) -> None:
         sync = F.col("topic") == options.sync_topic
         latest = time.time() + DAY  # clocks differ, but not by a day
-        items = split(rows_of(batch.where(sync), parse_lists(options.report), SYNCED), SYNCED)
-        with parse_messages(batch.where(~sync), parse_results(options.shape, latest), RESULTS) as found:
+        read_lists, schema = partial(parse_lists, report=options.report), figures.SYNCED
+        items = split(rows_of(batch.where(sync), read_lists, schema), schema)
+        read_results = partial(parse_results, shape=options.shape, latest=latest)
+        with parse_messages(batch.where(~sync), read_results, figures.RESULTS) as found:
             run.append(stored, _with_source(found.records), batch_id)
             if options.sync_topic:
                 run.append(synced, _with_source(items.records), batch_id)
             run.quarantine(found.broken.unionByName(items.broken), batch_id)
 
     def refresh() -> None:
-        came = synced.read(columns=SYNCED.names[:3]).distinct().collect() if options.sync_topic else []
+        came = synced.read(columns=figures.SYNCED.names[:3]).distinct().collect() if options.sync_topic else []
         known = inputs(options, lists(map(tuple, came)))
         if known.unfit:
             run.say(f"metric profiles of which nothing counts, passed over: {', '.join(known.unfit)}")
@@ -141,7 +131,7 @@ def run(run: Run, options: AvailabilityOptions) -> None:
 def compute_due(run: Run, options: AvailabilityOptions, stored: Table, known: Inputs) -> None:
     """Compute outdated days, a few at a time, publish their events, and draw the board."""
     outbox = Outbox.of(run, options.events_topic) if options.events_topic else None
-    before = {row["date"]: row["fingerprint"] for row in daily(run, "days", DAYS).read().collect()}
+    before = {row["date"]: row["fingerprint"] for row in _daily(run, "days").read().collect()}
     every = fingerprints(stored.files(), known, options, int(time.time()))
     due = [(day, print_of) for day, print_of in every if before.get(day.day) != print_of]
     for start in range(0, len(due), DAYS_PER_PASS):
@@ -149,44 +139,39 @@ def compute_due(run: Run, options: AvailabilityOptions, stored: Table, known: In
     if outbox:
         outbox.send()
     if due and run.every is None:
-        shown = board(daily(run, "figures", FIGURES).read(), daily(run, "statuses", STATUSES).read())
-        put(run.work / "board.html", as_page(shown))
+        put(run.work / "board.html", as_page(board(_daily(run, "figures").read(), _daily(run, "statuses").read())))
     run.say(f"computed {', '.join(day.day for day, _ in due)}" if due else "nothing to compute")
 
 
-def compute(
-    run: Run, options: AvailabilityOptions, stored: Table, due: Sequence[tuple[DayInputs, str]], outbox: Outbox | None
-) -> None:
+def compute(run: Run, options: AvailabilityOptions, stored: Table, due: list[DayPrint], outbox: Outbox | None) -> None:
     """Compute some days; their fingerprints are written last."""
     report, days = options.report, [day for day, _ in due]
     by_day: list[Partition] = [{"date": day.day} for day in days]
     needed = sorted({day_before(day.day, back) for day in days for back in range(3)})
     results = stored.read([{"date": date} for date in needed])
-    told = daily(run, "events", EVENTS)
-    with persist_rows(compute_rows(results, days, report, options.repeat_hours * 3600)) as rows:
+    told = _daily(run, "events")
+    with persist_rows(figures.compute_rows(results, days, report, options.repeat_hours * 3600)) as rows:
         rows.count()  # fills the cache with all cores; each result below is written by one task
-        daily(run, "statuses", STATUSES).replace(statuses(rows, report), by_day)
-        counted = figures(rows, report)
-        of_groups = figures_of_groups(counted, [(day.day, *member) for day in days for member in day.members])
-        daily(run, "figures", FIGURES).replace(counted.unionByName(of_groups), by_day)
-        told.replace(events(rows), by_day)
+        _daily(run, "statuses").replace(figures.statuses(rows, report), by_day)
+        counted = figures.figures(rows, report)
+        of_groups = figures.figures_of_groups(counted, [(day.day, *member) for day in days for member in day.members])
+        _daily(run, "figures").replace(counted.unionByName(of_groups), by_day)
+        told.replace(figures.events(rows), by_day)
     if outbox:
         outbox.put(told.read(by_day))
-    daily(run, "days", DAYS).replace(run.spark.createDataFrame([(print_of, day.day) for day, print_of in due], DAYS))
+    computed = [(print_of, day.day) for day, print_of in due]
+    _daily(run, "days").replace(run.spark.createDataFrame(computed, figures.DAYS))
 
 
-def daily(run: Run, name: str, schema: StructType) -> Table:
-    """Return a result table with a partition per day."""
-    return run.result(name, schema, ("date",))
+def _daily(run: Run, name: str) -> Table:
+    return run.result(name, figures.DAILY[name], ("date",))
 
 
 def _with_source(records: DataFrame) -> DataFrame:
     return records.withColumns({name: F.col(f"source.{name}") for name in ("topic", "offset")})
 
 
-def fingerprints(
-    files: Iterable[File], known: Inputs, options: AvailabilityOptions, now: int
-) -> Iterator[tuple[DayInputs, str]]:
+def fingerprints(files: Iterable[File], known: Inputs, options: AvailabilityOptions, now: int) -> Iterator[DayPrint]:
     """Return all days with results, in order, each with the fingerprint of its inputs."""
     stored: dict[str, list[File]] = {}
     for file in files:

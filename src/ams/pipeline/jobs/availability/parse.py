@@ -8,7 +8,7 @@ report; its payload is one datum, or all of a day behind each other.
 import io
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, date, datetime
 from typing import Any, Literal, NamedTuple
 
@@ -20,8 +20,6 @@ from ams.pipeline.jobs.availability.documents import Downtime, EndpointItem, Gro
 from ams.pipeline.jobs.availability.timelines import STATUSES
 
 Shape = Literal["current", "without_actual_data", "actual_data_last"]
-Parse = Callable[[bytes, Mapping[str, str]], Iterator[dict[str, Any]]]
-ParseLists = Callable[[bytes, Mapping[str, str]], Iterator[dict[str, str] | Broken]]
 
 
 def _schema(name: str, words: Iterable[str], others: Mapping[str, Any]) -> Any:
@@ -63,49 +61,43 @@ _UNREADABLE = (EOFError, IndexError, KeyError, MemoryError, OverflowError, StopI
 _TIME = re.compile(r"(?:^|\s)'?time'?=([0-9.]+)(ms|s)?(?:;|\s|$)")
 
 
-def parse_results(shape: Shape, latest: float = math.inf) -> Parse:
-    """Make the parser of results in one of the shapes, up to `latest`, in seconds since 1970.
+def parse_results(
+    data: bytes, attributes: Mapping[str, str], shape: Shape, latest: float = math.inf
+) -> Iterator[dict[str, Any]]:
+    """Yield the one result of a message in a shape, with the columns of `figures.RESULTS`.
 
-    It yields one result, with the columns of `figures.RESULTS`. It raises `Broken` for a payload that is not exactly
-    one datum, and for a result that cannot be placed in time or among the statuses.
+    Raises `Broken` for a payload that is not exactly one datum, and for a result that cannot be placed among the
+    statuses or in time, up to `latest`, in seconds since 1970.
     """
-
-    def parse(data: bytes, attributes: Mapping[str, str]) -> Iterator[dict[str, Any]]:
-        stream = io.BytesIO(data)
-        record = _datum(stream, RESULT_SCHEMAS[shape], f"not a datum of the schema {shape}")
-        if stream.tell() != len(data):
-            raise Broken(f"{len(data) - stream.tell()} bytes after the datum of the schema {shape}")
-        yield _result(record, attributes.get("partition_date", ""), latest)
-
-    return parse
+    stream = io.BytesIO(data)
+    record = _datum(stream, RESULT_SCHEMAS[shape], f"not a datum of the schema {shape}")
+    if stream.tell() != len(data):
+        raise Broken(f"{len(data) - stream.tell()} bytes after the datum of the schema {shape}")
+    yield _result(record, attributes.get("partition_date", ""), latest)
 
 
-def parse_lists(report: str) -> ParseLists:
-    """Make the parser of messages with lists: `type`, `partition_date` and `item` (JSON) of each record.
+def parse_lists(data: bytes, attributes: Mapping[str, str], report: str) -> Iterator[dict[str, str] | Broken]:
+    """Yield `type`, `partition_date` and `item` (JSON) of each record of a message with lists.
 
-    It yields nothing for another report or for weights, and `Broken` for a downtime that ends before it starts. It
-    raises `Broken` for a message that is not datums of its type from beginning to end.
+    Yields nothing for another report or for weights, and `Broken` for a downtime that ends before it starts. Raises
+    `Broken` for a message that is not datums of its type from beginning to end.
     """
-
-    def parse(data: bytes, attributes: Mapping[str, str]) -> Iterator[dict[str, str] | Broken]:
-        kind = attributes.get("type", "")
-        if attributes.get("report", report) != report or kind == "weights":  # no figure depends on weights
-            return
-        if kind not in _KINDS:
-            raise Broken(f"type {kind[:30]!r} is none of {', '.join(_KINDS)}")
-        text = attributes.get("partition_date", "")
-        if not text:
-            raise Broken("attribute partition_date is missing")
-        try:
-            common = {"type": kind, "partition_date": date.fromisoformat(text).isoformat()}
-        except ValueError:
-            raise Broken(f"partition_date {text[:30]!r} is no day") from None
-        stream, items = io.BytesIO(data), []
-        while stream.tell() < len(data):
-            items.append(_item(_datum(stream, LIST_SCHEMAS[kind], f"not datums of the schema {kind}"), kind))
-        yield from (item if isinstance(item, Broken) else {**common, "item": item} for item in items)
-
-    return parse
+    kind = attributes.get("type", "")
+    if attributes.get("report", report) != report or kind == "weights":  # no figure depends on weights
+        return
+    if kind not in _KINDS:
+        raise Broken(f"type {kind[:30]!r} is none of {', '.join(_KINDS)}")
+    text = attributes.get("partition_date", "")
+    if not text:
+        raise Broken("attribute partition_date is missing")
+    try:
+        common = {"type": kind, "partition_date": date.fromisoformat(text).isoformat()}
+    except ValueError:
+        raise Broken(f"partition_date {text[:30]!r} is no day") from None
+    stream, items = io.BytesIO(data), []
+    while stream.tell() < len(data):
+        items.append(_item(_datum(stream, LIST_SCHEMAS[kind], f"not datums of the schema {kind}"), kind))
+    yield from (item if isinstance(item, Broken) else {**common, "item": item} for item in items)
 
 
 def _datum(stream: io.BytesIO, schema: Any, otherwise: str) -> dict[str, Any]:

@@ -6,23 +6,14 @@ the level, or only the endpoint if a downtime did.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import chain
 from typing import Any, NamedTuple
 
+from ams.pipeline.jobs.availability import timelines
 from ams.pipeline.jobs.availability.documents import Place, midnight
 from ams.pipeline.jobs.availability.inputs import DayInputs
-from ams.pipeline.jobs.availability.timelines import (
-    SEVERITY,
-    StatusChange,
-    Timeline,
-    combine,
-    holding,
-    join_days,
-    overridden,
-)
 
 
 class ProbeResult(NamedTuple):
@@ -36,8 +27,7 @@ class ProbeResult(NamedTuple):
 
 
 Results = Mapping[Place, Iterable[ProbeResult]]
-Timelines = Mapping[Place, Timeline]
-"""Timelines of a site's metrics, endpoints, services and the site on one day; empty if no endpoint counts."""
+Timelines = Mapping[Place, timelines.Timeline]  # of a site on one day, by place; empty if no endpoint counts
 
 
 def timelines_of(inputs: DayInputs, site: str, today: Results, day_before: Results) -> Timelines:
@@ -46,40 +36,37 @@ def timelines_of(inputs: DayInputs, site: str, today: Results, day_before: Resul
     A metric starts the day with its last status of the day before, or is missing until its first result. An announced
     downtime covers the endpoint and all above it; the metrics stay as they were measured.
     """
-    lines: dict[Place, Timeline] = {}
+    lines: dict[Place, timelines.Timeline] = {}
 
-    def put(place: Place, line: Timeline) -> None:
-        lines[place] = overridden(line, inputs.laid_over(site, place))
+    def put(place: Place, line: timelines.Timeline) -> None:
+        lines[place] = timelines.overridden(line, inputs.laid_over(site, place))
 
     rules, services = inputs.rules, dict[Place, list[Place]]()
     endpoints, named = inputs.endpoints(site), rules.metrics
     metrics = {each: [each._replace(metric=name) for name in named[each.service]] for each in endpoints}
     for place in chain.from_iterable(metrics.values()):
-        put(place, _metric_timeline(today.get(place, ()), day_before.get(place, ()), rules.defaults.missing))
+        last = max(day_before.get(place, ()), key=lambda it: (it.second, timelines.SEVERITY[it.status]), default=None)
+        results = ((each.second, each.status) for each in today.get(place, ()))
+        put(place, timelines.holding(last.status if last else rules.defaults.missing, results))
     for endpoint, below in metrics.items():
-        put(endpoint, combine(rules.metric_operation, [lines[each] for each in below]))
+        put(endpoint, timelines.combine(rules.metric_operation, [lines[each] for each in below]))
         services.setdefault(Place(endpoint.service), []).append(endpoint)
     for service, below in sorted(services.items()):
-        put(service, combine(rules.operation(service.service), [lines[each] for each in below]))
+        put(service, timelines.combine(rules.operation(service.service), [lines[each] for each in below]))
     groups = [
-        combine(group.operation, present)
+        timelines.combine(group.operation, present)
         for group in rules.groups
         if (present := [lines[Place(name)] for name in group.services if Place(name) in lines])
     ]
     if groups:  # groups without a service at the site do not count
-        put(Place(), combine(rules.profile_operation, groups))
+        put(Place(), timelines.combine(rules.profile_operation, groups))
     return lines
-
-
-def _metric_timeline(today: Iterable[ProbeResult], day_before: Iterable[ProbeResult], missing: str) -> Timeline:
-    last = max(day_before, key=lambda result: (result.second, SEVERITY[result.status]), default=None)
-    return holding(last.status if last else missing, ((result.second, result.status) for result in today))
 
 
 class _Happening(NamedTuple):
     second: int
     status: str
-    previous: StatusChange  # what held before, and since when, at the earliest since the beginning of the day before
+    previous: timelines.StatusChange  # what held, and since when, at the earliest since the beginning of the day before
     reminder: bool = False
 
 
@@ -87,7 +74,7 @@ def events_of(
     report: str, site: str, inputs: DayInputs, eve: Timelines, today: Timelines, results: Results, repeat: int
 ) -> Iterator[dict[str, Any]]:
     """Yield a site's events (`figures.EVENTS`) by level; bad statuses repeat each `repeat` seconds."""
-    lines = {place: join_days(eve.get(place), line) for place, line in today.items()}
+    lines = {place: timelines.join_days(eve.get(place), line) for place, line in today.items()}
     below: dict[Place, list[Place]] = {}
     for each in lines:
         for place in {*each.above()} if each.hostname else ():
@@ -95,15 +82,14 @@ def events_of(
     teller = _Teller(report, site, inputs, lines, below, results)
     for place, line in lines.items():
         for happening in _happenings(line, inputs.rules.available, repeat):
-            # On a day that is not over, repeats must not be early.
-            if happening.second <= inputs.until:
+            if happening.second <= inputs.until:  # on a day that is not over, repeats must not be early
                 yield teller.event(place, happening)
 
 
-def _happenings(line: Timeline, available: Collection[str], repeat: int) -> Iterator[_Happening]:
+def _happenings(line: timelines.Timeline, available: Collection[str], repeat: int) -> Iterator[_Happening]:
     previous = None
     for start, end, status in line.spans():
-        change = StatusChange(start, status)
+        change = timelines.StatusChange(start, status)
         if start >= 0 and previous:
             yield _Happening(start, status, previous)
         if status not in available:
@@ -113,8 +99,7 @@ def _happenings(line: Timeline, available: Collection[str], repeat: int) -> Iter
         previous = change
 
 
-@dataclass(frozen=True, slots=True)
-class _Teller:
+class _Teller(NamedTuple):
     report: str
     site: str
     inputs: DayInputs
@@ -129,7 +114,7 @@ class _Teller:
         same = [each for each in moved or now if now[each].status == happening.status]
         cause = (same or moved or [Place(place.service)])[0]
         found = [each for each in self.results.get(cause, ()) if each.second == second]
-        result = max(found, key=lambda each: SEVERITY[each.status], default=ProbeResult(second, ""))
+        result = max(found, key=lambda each: timelines.SEVERITY[each.status], default=ProbeResult(second, ""))
         return {
             "report": self.report,
             "type": place.level,
@@ -149,7 +134,7 @@ class _Teller:
             **self._neighbours(place, cause, second),
         }
 
-    def _last_two(self, place: Place, second: int) -> tuple[StatusChange, StatusChange]:
+    def _last_two(self, place: Place, second: int) -> tuple[timelines.StatusChange, timelines.StatusChange]:
         changes = self.lines[place].changes
         number = self.lines[place].number(second)
         return changes[number], changes[max(number - 1, 0)]

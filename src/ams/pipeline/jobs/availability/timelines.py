@@ -14,12 +14,9 @@ from functools import reduce
 from itertools import pairwise, product
 from typing import NamedTuple
 
-STATUSES = ("OK", "WARNING", "UNKNOWN", "MISSING", "DOWNTIME", "CRITICAL")
-"""All statuses, from the mildest to the worst."""
-SEVERITY = {status: rank for rank, status in enumerate(STATUSES)}
-"""Rank of a status: of two results in one second the worse one counts."""
-BEST_FIRST = ("OK", "WARNING", "CRITICAL", "UNKNOWN", "DOWNTIME", "MISSING")
-"""Order of OR: the first status present is the result."""
+STATUSES = ("OK", "WARNING", "UNKNOWN", "MISSING", "DOWNTIME", "CRITICAL")  # from the mildest to the worst
+SEVERITY = {status: rank for rank, status in enumerate(STATUSES)}  # of two results in one second the worse one counts
+BEST_FIRST = ("OK", "WARNING", "CRITICAL", "UNKNOWN", "DOWNTIME", "MISSING")  # OR is the first one present
 DAY = 86_400  # seconds; monitoring's UTC has no leap seconds
 
 
@@ -102,8 +99,7 @@ def combine(operation: Operation, timelines: Sequence[Timeline]) -> Timeline:
         for change in timeline.changes[1:]
     )
     current = [timeline.changes[0].status for timeline in timelines]
-    # A counter instead of a lookup in every line: 300 lines with 100 changes each took 4 s.
-    present = Counter(current)
+    present = Counter(current)  # a counter instead of a lookup in every line: 300 lines with 100 changes each took 4 s
     changes = [StatusChange(0, operation.over(present))]
     for second, number, status in steps:
         present.subtract([current[number]])

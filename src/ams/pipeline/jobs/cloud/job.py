@@ -24,15 +24,13 @@ from ams.pipeline.options import moment
 from ams.pipeline.report.page import put
 from ams.pipeline.session import persist_rows
 
-_TOPIC = r"^SITE_(.+)_ENDPOINT_([^_]+)$"
-"""Topics of sites: the site's name, and the id of its endpoint in the configuration database."""
+_TOPIC = r"^SITE_(.+)_ENDPOINT_([^_]+)$"  # the site's name, and its endpoint's id in the configuration database
 
 CAPACITY = columns(("bigint", "cores ram_mb storage_gb"))
-ENDPOINT = columns(
+ENDPOINT = columns(  # an endpoint of a cloud; interfaces are such as `org.openstack.nova`
     ("string", "id url interface interface_version implementation implementation_version"),
     ("string", "authentication health serving"),
 )
-"""An endpoint of a cloud; interfaces are such as `org.openstack.nova`."""
 SHARE = columns(("string", "id vo project"), ("bigint", "max_instances instances max_cpus max_ram_mb"))
 """Quota of a VO (virtual organisation) at a site.
 
@@ -42,8 +40,7 @@ not; the most CPUs and memory are of one instance.
 IMAGE = columns(("string", "id name version os platform marketplace"))
 """An image for instances; `marketplace` is its URL or name in the federation."""
 FLAVOUR = columns(("string", "id name"), ("bigint", "cpus ram_mb disk_gb accelerators"))
-NOT_TAKEN = columns(("string", "name"), ("bigint", "times"))
-"""An ignored field of descriptions: path or attribute, and count."""
+NOT_TAKEN = columns(("string", "name"), ("bigint", "times"))  # an ignored field: path or attribute, and count
 _VOS = ("array<string>", "vos")
 
 DESCRIPTION = columns(
@@ -60,9 +57,8 @@ site; the topic has the name that counts."""
 LATEST = columns(PLACE, ("string", "endpoint_id"), DESCRIPTION)
 """A description and its message. `site` and `endpoint_id` come from the topic's name if possible."""
 
-_AT = columns(("string", "site endpoint_id topic"), ("bigint", "offset"))
-"""Site and endpoint of a row, and the topic and offset of its message."""
-SITES = columns(
+_AT = columns(("string", "site endpoint_id topic"), ("bigint", "offset"))  # of a row, and of its message
+SITES = columns(  # a row for each topic, hours to two digits; the three counts are of different ones
     _AT,
     ("timestamp", "published"),
     ("double", "silent_hours"),
@@ -72,7 +68,6 @@ SITES = columns(
     ("bigint", "endpoints images flavours"),
     CAPACITY,
 )
-"""A row for each topic, hours to two digits. The three counts are of different ones."""
 ITEMS = {
     "endpoints": columns(_AT, ENDPOINT),
     "shares": columns(_AT, SHARE),
@@ -115,7 +110,6 @@ def items(descriptions: DataFrame, name: str) -> DataFrame:
 
 
 def _catalogue_json(sites: DataFrame, offered: Mapping[str, DataFrame], now: datetime, stale_hours: float) -> bytes:
-    """Return the catalogue as JSON: all sites, and the offers of each VO."""
     rows = {row["topic"]: row.asDict() for row in sites.sort("site", "topic").toLocalIterator()}
     offers: dict[tuple[str, str], dict[str, list[str]]] = defaultdict(dict)
     for kind in ("images", "flavours"):

@@ -13,31 +13,28 @@ from typing import Final
 from ams.pipeline.errors import Broken
 from ams.pipeline.jobs.fields import Names, Record, abbreviate, in_utf8, join, names, needed, read, text, total, whole
 
-ENDPOINT: Final = names(
+ENDPOINT = names(
     text="url=GLUE2EndpointURL interface=GLUE2EndpointInterfaceName interface_version=GLUE2EndpointInterfaceVersion"
     " implementation=GLUE2EndpointImplementationName implementation_version=GLUE2EndpointImplementationVersion"
     " health=GLUE2EndpointHealthState serving=GLUE2EndpointServingState"
 )
-SHARE: Final = names(whole="max_instances=GLUE2ComputingShareMaxRunningJobs instances=GLUE2ComputingShareTotalJobs")
-CLOUD_SHARE: Final = names(
+SHARE = names(whole="max_instances=GLUE2ComputingShareMaxRunningJobs instances=GLUE2ComputingShareTotalJobs")
+CLOUD_SHARE = names(
     whole="max_instances=GLUE2CloudComputingShareMaxVM instances=GLUE2CloudComputingShareTotalVM"
     " max_cpus=GLUE2CloudComputingShareInstanceMaxCPU max_ram_mb=GLUE2CloudComputingShareInstanceMaxRAM"
 )
-IMAGE: Final = names(
-    text="version=GLUE2ApplicationEnvironmentAppVersion marketplace=GLUE2ApplicationEnvironmentRepository"
-)
-CLOUD_IMAGE: Final = names(
+IMAGE = names(text="version=GLUE2ApplicationEnvironmentAppVersion marketplace=GLUE2ApplicationEnvironmentRepository")
+CLOUD_IMAGE = names(
     text="version=GLUE2CloudComputingImageVersion marketplace=GLUE2CloudComputingImageMarketPlaceURL"
     " platform=GLUE2CloudComputingImageOSPlatform"
 )
-FLAVOUR: Final = names(whole="cpus=GLUE2ExecutionEnvironmentLogicalCPUs ram_mb=GLUE2ExecutionEnvironmentMainMemorySize")
-CLOUD_FLAVOUR: Final = names(
+FLAVOUR = names(whole="cpus=GLUE2ExecutionEnvironmentLogicalCPUs ram_mb=GLUE2ExecutionEnvironmentMainMemorySize")
+CLOUD_FLAVOUR = names(
     whole="cpus=GLUE2CloudComputingInstanceTypeCPU ram_mb=GLUE2CloudComputingInstanceTypeRAM"
     " disk_gb=GLUE2CloudComputingInstanceTypeDisk"
 )
-EARLIER_IMAGE: Final = names(text="marketplace=GLUE2CloudComputingImageMarketPlaceID")
-EARLIER_FLAVOUR: Final = names(whole="cpus=GLUE2CloudComputingInstanceTypevCPU")
-"""Names of attributes in drafts of GLUE 2.1."""
+EARLIER_IMAGE = names(text="marketplace=GLUE2CloudComputingImageMarketPlaceID")
+EARLIER_FLAVOUR = names(whole="cpus=GLUE2CloudComputingInstanceTypevCPU")  # names of attributes in drafts of GLUE 2.1
 OTHERS: Final = frozenset(
     {
         *("dn", "objectclass", "project", "description", "o", "cn", "ou"),
@@ -46,7 +43,7 @@ OTHERS: Final = frozenset(
     }
 )
 """Attributes that objects of GLUE 2 may have beside those of GLUE 2, mostly of directories themselves."""
-TAKEN: Final = frozenset(
+TAKEN: Final = frozenset(  # attributes that are read, in lower case; `description` drops and names all others
     name.lower()
     for name in (
         *(name for table in (ENDPOINT, SHARE, CLOUD_SHARE, IMAGE, CLOUD_IMAGE) for name, _ in table.values()),
@@ -63,7 +60,6 @@ TAKEN: Final = frozenset(
         "GLUE2CloudComputingInstanceTypeCloudComputingShareForeignKey",
     )
 )
-"""Attributes that are read, in lower case; `description` drops and names all others."""
 UNKNOWN: Final = "UNKNOWN"  # a provider's word for unknown values
 REMARKS: Final = frozenset({"version", "search", "result", "ref", "text", "matcheddn", "control", "pagedresults"})
 
@@ -90,6 +86,7 @@ def description(data: bytes) -> Record:
     managers = _of(blocks, "GLUE2ComputingManager", "GLUE2CloudComputingManager")
     stores = _of(blocks, "GLUE2StorageServiceCapacity")
     endpoints = _of(blocks, "GLUE2ComputingEndpoint", "GLUE2CloudComputingEndpoint")
+    said = (name for block in whole_blocks for name in block)
     return {
         "shape": "glue2-ldif",
         "site": next(filter(None, sites), None),
@@ -108,9 +105,7 @@ def description(data: bytes) -> Record:
             *(_flavour(block, everyone) for block in _of(blocks, "GLUE2ExecutionEnvironment")),
             *(_cloud_flavour(block, vos) for block in _of(blocks, "GLUE2CloudComputingInstanceType")),
         ],
-        "not_taken": [
-            name for block in whole_blocks for name in block if name.startswith("glue2") and name not in TAKEN
-        ],
+        "not_taken": [name for name in said if name.startswith("glue2") and name not in TAKEN],
     }
 
 

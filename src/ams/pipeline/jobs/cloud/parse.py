@@ -15,6 +15,8 @@ from ams.pipeline.errors import Broken
 from ams.pipeline.jobs.cloud import ldif
 from ams.pipeline.jobs.cloud.ldif import Vos, vos_by_share
 from ams.pipeline.jobs.fields import (
+    MAX_NAME,
+    MAX_NAMES,
     Names,
     Record,
     a_list,
@@ -30,10 +32,6 @@ from ams.pipeline.jobs.fields import (
     total,
     whole,
 )
-
-MAX_NAMES: Final = 200
-"""Maximum number of ignored field names per description: the most frequent ones."""
-MAX_NAME: Final = 120  # characters of such a name that are kept
 
 
 def parse(data: bytes, attributes: Mapping[str, str]) -> Iterable[Record]:
@@ -69,25 +67,25 @@ LISTS: Final = (
     *("CloudComputingImage", "CloudComputingInstanceType", ACCELERATORS),
 )
 
-ENDPOINT: Final = names(
+ENDPOINT = names(
     needed="id=ID",
     text="url=URL interface=InterfaceName interface_version=InterfaceVersion implementation=ImplementationName"
     " implementation_version=ImplementationVersion authentication=Authentication health=HealthState"
     " serving=ServingState",
 )
-SHARE: Final = names(
+SHARE = names(
     needed="id=ID",
     text="project=ProjectID",
     whole="max_instances=MaxVM instances=TotalVM max_cpus=InstanceMaxCPU max_ram_mb=InstanceMaxRAM",
 )
-FLAVOUR: Final = names(needed="id=ID", whole="cpus=CPU ram_mb=RAM disk_gb=Disk")
+FLAVOUR = names(needed="id=ID", whole="cpus=CPU ram_mb=RAM disk_gb=Disk")
 
 
 def _paths(item: str, table: Names, more: str = "") -> Iterator[str]:
     return (f"{item}.{name}" for name in (*(name for name, _ in table.values()), *more.split()))
 
 
-TAKEN: Final = frozenset(
+TAKEN: Final = frozenset(  # paths of GLUE 2.1 that are read: the item, and the field, with dots into objects
     (
         *("CloudComputingService.OtherInfo.site_name", "CloudComputingService.Associations.AdminDomain"),
         *("CloudComputingManager.TotalCores", "CloudComputingManager.TotalRAM"),
@@ -100,7 +98,6 @@ TAKEN: Final = frozenset(
         *_paths(ACCELERATORS, {}, "ID Number"),
     )
 )
-"""Paths of GLUE 2.1 that are read: the item, and the field, with dots into objects."""
 
 
 @cache
@@ -109,10 +106,7 @@ def _parents(paths: frozenset[str]) -> frozenset[str]:
 
 
 def _select(value: Any, paths: frozenset[str], others: list[str], path: str = "") -> Any:
-    """Return what a value holds under some paths, and add the paths of the rest to `others`.
-
-    What stands where an object should be stays, for its reader to refuse.
-    """
+    """Return what a value holds under some paths, and add the paths of the rest to `others`."""
     if path in paths or value is None:
         return value
     if len(path) >= MAX_NAME:  # longer than all known paths; hostile messages must not fill the memory
@@ -123,7 +117,7 @@ def _select(value: Any, paths: frozenset[str], others: list[str], path: str = ""
     if isinstance(value, list):
         return [_select(each, paths, others, path) for each in value]
     if path in _parents(paths):
-        return value
+        return value  # it stands where an object should be: its reader refuses it
     others.append(path)
     return None
 
@@ -140,10 +134,8 @@ def _glue21(value: Record) -> Record:
     shares = ((item, vo) for item in objects(value, "Share") for vo in vos.get(needed(item, "ID"), ()))
     managers = objects(value, "CloudComputingManager")
     cores, ram = (total((whole(item, name) for item in managers), name) for name in ("TotalCores", "TotalRAM"))
-    services = objects(value, "CloudComputingService")
-    sites = (
-        text(_other(each), "site_name") or next(iter(_associations(each, "AdminDomain")), None) for each in services
-    )
+    clouds = objects(value, "CloudComputingService")
+    sites = (text(_other(each), "site_name") or next(iter(_associations(each, "AdminDomain")), None) for each in clouds)
     return {
         "shape": "glue21-json",
         "site": next(filter(None, sites), None),
@@ -192,11 +184,11 @@ def _other(item: Record) -> Record:
     return other if isinstance(other, dict) else {}
 
 
-CMDB_ENDPOINT: Final = names(needed="id=id", text="url=endpoint interface=service_type")
-CMDB_SHARE: Final = names(needed="id=tenant_id vo=user_group", text="project=tenant_name")
-CMDB_IMAGE: Final = names(needed="id=image_id", text="platform=architecture marketplace=image_marketplace_id")
-CMDB_FLAVOUR: Final = names(needed="id=flavor_id", whole="cpus=num_vcpus ram_mb=ram disk_gb=disk accelerators=num_gpus")
-CMDB_TAKEN: Final = frozenset(
+CMDB_ENDPOINT = names(needed="id=id", text="url=endpoint interface=service_type")
+CMDB_SHARE = names(needed="id=tenant_id vo=user_group", text="project=tenant_name")
+CMDB_IMAGE = names(needed="id=image_id", text="platform=architecture marketplace=image_marketplace_id")
+CMDB_FLAVOUR = names(needed="id=flavor_id", whole="cpus=num_vcpus ram_mb=ram disk_gb=disk accelerators=num_gpus")
+CMDB_TAKEN: Final = frozenset(  # paths of CMDB that are read: the type of the item, and the field of its data
     (
         *("provider.name", "service.properties.num_cpus", "service.properties.mem_total"),
         *_paths("service", CMDB_ENDPOINT),
@@ -205,7 +197,6 @@ CMDB_TAKEN: Final = frozenset(
         *_paths("flavor", CMDB_FLAVOUR, "flavor_name tenant_id tenant_name"),
     )
 )
-"""Paths of CMDB that are read: the type of the item, and the field of its data."""
 
 
 def _cmdb(value: Any) -> Record:

@@ -16,13 +16,12 @@ from ams.core.names import Offset
 from ams.core.runs import Columns
 from ams.storage.log.base import check_load
 from ams.storage.log.kafka.administration import alter, delete_records, describe
-from ams.storage.log.kafka.batches import Record, upper_size
 from ams.storage.log.kafka.connection import KafkaConnection
 from ams.storage.log.kafka.options import KafkaOptions
 from ams.storage.log.kafka.partition import Partition
 from ams.storage.log.kafka.reader import KafkaReader
 from ams.storage.log.kafka.records import HOLE, encode
-from ams.storage.log.kafka.sender import Sender
+from ams.storage.log.kafka.sender import Record, Sender, upper_size
 from ams.storage.log.kafka.topics import APPEND_TIME, CREATE_TIME, TIMES
 
 _PAUSE = 0.05

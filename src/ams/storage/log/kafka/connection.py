@@ -61,8 +61,7 @@ class BrokerConnections:
         self._opening: SingleFlight[tuple[NodeId, Lane], AIOKafkaConnection] = SingleFlight()
         self._failed: dict[tuple[NodeId, Lane], tuple[float, str]] = {}
         self._slow: dict[NodeId, float] = {}
-        self._unanswered: dict[tuple[NodeId, Lane], float] = {}
-        """Time of the oldest request without an answer, also if its caller was cancelled."""
+        self._unanswered: dict[tuple[NodeId, Lane], float] = {}  # time of the oldest request, cancelled ones too
 
     def learn(self, brokers: Iterable[tuple[int, str, int]]) -> None:
         """Replace the known brokers: number, host, port."""

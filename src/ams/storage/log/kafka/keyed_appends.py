@@ -24,7 +24,6 @@ from ams.core.errors import KeyReused, LogUnavailable, RegistryUnavailable, TooL
 from ams.core.messages import Message
 from ams.core.names import Offset, TopicId, new_uuid
 from ams.storage.log.base import Appended, Bounds, content_hash, is_content, key_hash
-from ams.storage.log.kafka.batches import Unsent
 from ams.storage.log.kafka.connection import KafkaConnection
 from ams.storage.log.kafka.fetch import SCAN, fetch_part
 from ams.storage.log.kafka.idempotency_store import Claim, IdempotencyStore
@@ -32,6 +31,7 @@ from ams.storage.log.kafka.options import KafkaOptions
 from ams.storage.log.kafka.partition import Partition
 from ams.storage.log.kafka.reader import KafkaReader
 from ams.storage.log.kafka.records import OUR_PREFIX, UNREADABLE, batches
+from ams.storage.log.kafka.sender import Unsent
 from ams.storage.log.kafka.topics import KafkaTopics
 
 logger = structlog.get_logger("ams.log")

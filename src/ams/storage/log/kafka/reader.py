@@ -22,10 +22,10 @@ from ams.core.messages import Fragment
 from ams.core.names import Offset, TopicId
 from ams.core.runs import Run, Runs
 from ams.core.supervisor import Supervisor
-from ams.storage.log.base import NO_OFFSET, Appended, Bounds
+from ams.storage.log.base import NO_OFFSET, Appended, Bounds, PendingRead
 from ams.storage.log.kafka.connection import KafkaConnection, Lane, NodeId
 from ams.storage.log.kafka.fetch import EARLIEST, FOLLOWER, LATEST, Fetched, FetchedPart, Fetcher, FetchSession, part_of
-from ams.storage.log.kafka.message_cache import CachedRange, PendingRead, ReadAhead, TailCache
+from ams.storage.log.kafka.message_cache import CachedRange, ReadAhead, TailCache
 from ams.storage.log.kafka.options import KafkaOptions
 from ams.storage.log.kafka.partition import Partition
 

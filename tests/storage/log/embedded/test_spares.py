@@ -177,7 +177,7 @@ async def test_a_read_of_a_file_that_becomes_another_segment_meanwhile_is_no_dam
 
     assert old not in engine.disk.paths()
     assert [each.offset for each in found] in ([], [3])
-    assert log.damaged_places == 0
+    assert log._damage.count == 0
     assert await all_fragments(log, topic) == fragments(make_messages(3, 4, size=SIZE))
 
 

@@ -7,7 +7,7 @@ memory (`entries`) or in its index file (`head`). Look-ups raise `NotLoaded` for
 
 import asyncio
 import contextlib
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeVar
@@ -18,19 +18,23 @@ from ams.core.clock import Milliseconds
 from ams.core.errors import Damaged, LogUnavailable
 from ams.core.names import Offset, TopicId
 from ams.storage.files import is_shortage
-from ams.storage.log.embedded.index_file import (
+from ams.storage.log.embedded.pages import NotLoaded, Pages
+from ams.storage.log.embedded.segment import CLASSES, CURSORS, RetentionClass
+from ams.storage.log.embedded.segment_index import (
     HEAD_BYTES,
     NO_EXTENT,
     Directory,
+    Entries,
     IndexHead,
+    KeyedResult,
+    KeyFilter,
+    SegmentEntries,
     TopicExtent,
     TopicRow,
     decode_entries,
     key_in,
+    unpack_result,
 )
-from ams.storage.log.embedded.pages import NotLoaded, Pages
-from ams.storage.log.embedded.segment import CLASSES, CURSORS, RetentionClass
-from ams.storage.log.embedded.segment_index import Entries, KeyedResult, KeyFilter, SegmentEntries, unpack_result
 
 T = TypeVar("T")
 
@@ -44,30 +48,25 @@ class Tail(msgspec.Struct, frozen=True, gc=False):
     commit: int = 0  # number of the last group commit
 
 
+@dataclass(slots=True, eq=False)
 class TopicState:
     """Mutable state of a topic. The committer thread sets `kind` and `tail`, the event loop all other fields."""
 
-    __slots__ = (
-        "age_due", "classes", "end", "held", "hint", "id", "kind", "leaving", "oldest", "quiet", "retention", "stored",
-        "tail", "under_way", "waiter",
-    )  # fmt: skip
-
-    def __init__(self, topic: TopicId, retention: Milliseconds | None, kind: RetentionClass) -> None:
-        self.id = topic
-        self.kind = kind  # retention class of its next messages
-        self.retention = retention  # None: the log's default
-        self.tail = Tail()
-        self.end = Offset(0)  # the end that readers see: never beyond the durable end
-        self.stored = 0  # bytes of its records in all segments
-        self.classes = 0  # bit n: class n may have messages of it
-        self.oldest = Offset(0)
-        self.age_due = Milliseconds(0)  # wall time of the next check for expired messages
-        self.hint = 0  # sequence of the segment where the last read found messages
-        self.waiter: asyncio.Future[None] | None = None  # completes when the end moves or the topic is dropped
-        self.leaving = False  # being dropped
-        self.under_way = 0  # pending appends
-        self.quiet: asyncio.Future[None] | None = None  # completes when no append is pending
-        self.held: asyncio.Future[None] | None = None  # set while appends are blocked; completes at release
+    id: TopicId
+    retention: Milliseconds | None  # None: the log's default
+    kind: RetentionClass  # of its next messages
+    tail: Tail = Tail()
+    end: Offset = Offset(0)  # the end that readers see: never beyond the durable end
+    stored: int = 0  # bytes of its records in all segments
+    classes: int = 0  # bit n: class n may have messages of it
+    oldest: Offset = Offset(0)
+    age_due: Milliseconds = Milliseconds(0)  # wall time of the next check for expired messages
+    hint: int = 0  # sequence of the segment where the last read found messages
+    waiter: asyncio.Future[None] | None = None  # completes when the end moves or the topic is dropped
+    leaving: bool = False  # being dropped
+    under_way: int = 0  # pending appends
+    quiet: asyncio.Future[None] | None = None  # completes when no append is pending
+    held: asyncio.Future[None] | None = None  # set while appends are blocked; completes at release
 
     def begin_at(self, first: Offset, published: int) -> None:
         """Start at the offset and byte count of a topic that is moved here."""
@@ -290,9 +289,9 @@ class SegmentCatalog:
         return place if place is not None and place.entries.holds(offset) else None
 
     def _in_class(self, segments: list[Segment], topic: TopicId, offset: Offset) -> IndexPosition | None:
-        start = 0
+        start, numbers = 0, range(len(segments))
         while start < len(segments):
-            number = self._past(segments, start, topic, offset)
+            number = bisect_right(numbers, offset, start, key=lambda at: self._reach(segments, at, topic).end)
             if number == len(segments):
                 return None
             place = self._in_segment(segments[number], topic, offset)
@@ -301,12 +300,6 @@ class SegmentCatalog:
             # Retention removed the messages here with an older segment: try the next segment with this topic.
             offset, start = self._reach(segments, number, topic).end, number + 1
         return None
-
-    def _past(self, segments: list[Segment], start: int, topic: TopicId, offset: Offset) -> int:
-        return self._first(segments, start, lambda at: self._reach(segments, at, topic).end > offset)
-
-    def _first(self, segments: list[Segment], start: int, holds: Callable[[int], bool]) -> int:
-        return bisect_left(range(len(segments)), True, start, key=holds)
 
     def _in_segment(self, segment: Segment, topic: TopicId, offset: Offset) -> IndexPosition | None:
         if segment.entries is not None:
@@ -323,7 +316,7 @@ class SegmentCatalog:
         return IndexPosition(segment, self._block(segment, directory, row, block + 1), 0)
 
     def _since_in_class(self, segments: list[Segment], topic: TopicId, time: Milliseconds) -> Offset | None:
-        number = self._first(segments, 0, lambda at: self._reach(segments, at, topic).time >= time)
+        number = bisect_left(range(len(segments)), time, key=lambda at: self._reach(segments, at, topic).time)
         if number == len(segments):
             return None
         offset = self._since_in_segment(segments[number], topic, time)

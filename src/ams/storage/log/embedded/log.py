@@ -141,7 +141,6 @@ class EmbeddedLog:
         await self._upkeep.seal()
 
     async def drop(self, topic: TopicId) -> None:
-        """Remove a topic (`Log.drop`); its space is freed with its segments."""
         self._check_open()
         state = self._state.topics.get(topic)
         if state is None:
@@ -287,12 +286,10 @@ class EmbeddedLog:
 
     @property
     def refusal(self) -> str | None:
-        """Why appends are refused now, or None."""
         return self._committer.refusal
 
     @property
     def away(self) -> str | None:
-        """None: the log is in this process."""
         return None
 
     async def weak_topics(self) -> Mapping[TopicId, str]:
@@ -302,11 +299,6 @@ class EmbeddedLog:
     async def name_of(self, topic: TopicId) -> str:
         """Return the topic's id as text: it has no other name here."""
         return topic_id_text(self._topic(topic).id)
-
-    @property
-    def damaged_places(self) -> int:
-        """Number of damaged places found since the start."""
-        return self._damage.count
 
     async def close(self) -> None:
         if self._closed:

@@ -25,6 +25,7 @@ HEADER_BYTES = 68
 RECORD_BYTES = 64 * 1024  # target size of a record's messages; a larger message makes a larger record
 MAX_REQUESTS = 0xFFFF
 HEAD = 3  # numbers per request in `encode_messages`
+NO_TOPIC, NO_FIRST = TopicId(bytes(16)), Offset(0)  # of records without a topic, and without an offset
 
 _HEADER = struct.Struct("<4sIII16sQQQIIHBB")
 _START, _CHECKED = struct.Struct("<4sI"), struct.Struct("<II16sQQQIIHBB")  # header: magic and checksum; checked part
@@ -79,7 +80,7 @@ class RecordHeader(NamedTuple):
 
 
 class Stamp(NamedTuple):
-    """Common fields of the messages records of one group commit in one segment; `seed` starts the checksums."""
+    """Common fields of the records of one group commit in one segment; `seed` starts the checksums."""
 
     commit: int
     durable: int
@@ -130,6 +131,14 @@ def encode(header: RecordHeader, body: bytes, seed: int) -> bytes:
     flags = header.last * _LAST | header.has_ordering_keys * _ORDERING_KEYS
     checked = _CHECKED.pack(len(body), checksum(body, seed), *header[2:9], header.kind, flags)
     return _START.pack(MAGIC, crc32(checked, seed)) + checked + body
+
+
+def encode_control(
+    kind: RecordKind, body: bytes, time: Milliseconds, stamp: Stamp, topic: TopicId = NO_TOPIC, first: Offset = NO_FIRST
+) -> bytes:
+    """Encode a record without messages."""
+    commit, durable, seed = stamp
+    return encode(RecordHeader(kind, True, topic, first, time, commit, durable, 0, 0), body, seed)
 
 
 def encode_messages(

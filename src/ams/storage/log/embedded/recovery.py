@@ -18,7 +18,6 @@ from ams.core.errors import Damaged, Unusable
 from ams.core.names import TopicId
 from ams.storage.files import NEW, Disk, open_file
 from ams.storage.log.embedded.catalog import Segment, Tail, TopicState
-from ams.storage.log.embedded.index_file import IndexHead, read_at, read_directory, read_filter, read_head
 from ams.storage.log.embedded.journal import RestoredJournal, write_image
 from ams.storage.log.embedded.options import LogOptions
 from ams.storage.log.embedded.record import RecordKind
@@ -50,6 +49,7 @@ from ams.storage.log.embedded.segment import (
     log_path,
     sequence_of,
 )
+from ams.storage.log.embedded.segment_index import IndexHead, read_at, read_directory, read_filter, read_head
 
 _COPY_BYTES = 4 * 1024 * 1024
 
@@ -57,11 +57,8 @@ _COPY_BYTES = 4 * 1024 * 1024
 class Recovery(NamedTuple):
     """Report of a recovery."""
 
-    segments: int
-    topics: int
-    scanned: int  # bytes of the scanned segments, which had no index
-    trimmed: tuple[Trimmed, ...]
-    damage: tuple[Damage, ...]
+    trimmed: tuple[Trimmed, ...] = ()
+    damage: tuple[Damage, ...] = ()
 
 
 @dataclass(slots=True)
@@ -76,7 +73,7 @@ class Restored:
     commit: int = 0
     sequence: int = 0
     table: str | None = None  # path of the index file with the newest table
-    report: Recovery = Recovery(0, 0, 0, (), ())
+    report: Recovery = Recovery()
 
 
 def recover(files: Disk, folder: str, options: LogOptions) -> Restored:
@@ -96,7 +93,6 @@ class _RecoveryRun:
         self._heads: dict[str, IndexHead] = {}  # of every readable index file, by its path
         self._indexed: set[int] = set()  # segments with an index file, also a damaged one: they were durable before
         self._scanned: dict[int, Scanned] = {}
-        self._bytes = 0
         self._known = 0  # last commit whose control records are in the table
 
     def run(self) -> Restored:
@@ -119,10 +115,8 @@ class _RecoveryRun:
         self._log.segments = [segment for segments in by_class for segment in segments]
         for segment in self._log.segments:
             self._complete(segment)
-        log = self._log
-        counts = (len(log.segments), len(log.topics), self._bytes)
-        log.report = Recovery(*counts, tuple(self._trimmed), tuple(self._damage))
-        return log
+        self._log.report = Recovery(tuple(self._trimmed), tuple(self._damage))
+        return self._log
 
     def _segments(self, kind: RetentionClass) -> list[Segment]:
         place = os.path.join(self._folder, kind.name)
@@ -231,7 +225,6 @@ class _RecoveryRun:
         segment.entries = found.content
         segment.length = max(found.end, HEAD_BYTES) if found.torn else min(limit, size)
         segment.closed = True
-        self._bytes += size
         self._scanned[segment.sequence] = found
         self._damage += found.damage
         self._log.commit = max(self._log.commit, found.commit)

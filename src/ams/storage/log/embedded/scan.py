@@ -16,17 +16,6 @@ from ams.core.errors import Damaged, Unusable
 from ams.core.names import Offset, TopicId
 from ams.storage.files import Disk, FileHandle, open_file
 from ams.storage.log.base import Appended, key_hash
-from ams.storage.log.embedded.index_file import (
-    Directory,
-    IndexHead,
-    TopicRow,
-    decode_entries,
-    key_in,
-    read_at,
-    read_directory,
-    read_filter,
-    read_head,
-)
 from ams.storage.log.embedded.record import (
     HEADER_BYTES,
     MAGIC,
@@ -52,7 +41,19 @@ from ams.storage.log.embedded.segment import (
     seed_of,
     sequence_of,
 )
-from ams.storage.log.embedded.segment_index import Entries, SegmentEntries
+from ams.storage.log.embedded.segment_index import (
+    Directory,
+    Entries,
+    IndexHead,
+    SegmentEntries,
+    TopicRow,
+    decode_entries,
+    key_in,
+    read_at,
+    read_directory,
+    read_filter,
+    read_head,
+)
 
 RESTORE_HINT = (
     f"restore all of the log together, or move its folder {CURSORS.name} away: then subscriptions begin at their oldest"
@@ -143,8 +144,7 @@ class _Scanner:
     seed: int
     length: int
     closed: bool  # whether all of `length` is on stable storage
-    known: Mapping[TopicId, int] = field(default_factory=dict)
-    """The commit up to which each topic's published bytes are counted already."""
+    known: Mapping[TopicId, int] = field(default_factory=dict)  # commit up to which published bytes are counted
     held: int = 0  # up to here the file may have old bytes of a reused segment
     cursors_known: int = 0  # groups of cursors up to this commit are skipped
     _base: int = 0

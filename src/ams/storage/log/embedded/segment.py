@@ -22,6 +22,7 @@ from ams.core.clock import Milliseconds
 from ams.core.errors import Unusable
 from ams.storage.files import NEW, Disk, FileHandle, open_file
 from ams.storage.log.embedded.options import LogOptions
+from ams.storage.log.embedded.record import Stamp
 
 logger = structlog.get_logger("ams.log")
 
@@ -234,8 +235,7 @@ class OpenSegment:
     keys: int = 0  # appends with an idempotency key
     reached: int = 0  # end of the last write, also of a failed one
     size: int = 0  # file size, with preallocated pages; grows under the lock only
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    """Held while the file is preallocated, or grows in another way."""
+    lock: threading.Lock = field(default_factory=threading.Lock)  # held while the file grows, also by preallocation
     sealed: bool = False
     writes: int = 0
     look_at: int = 0  # the length for the next decision on preallocation
@@ -249,6 +249,10 @@ class OpenSegment:
     def tail(self) -> int:
         """Preallocated bytes behind its records."""
         return max(self.size - max(self.length, self.reached), 0)
+
+    def stamp(self, commit: int) -> Stamp:
+        """Return the common fields of the records of a commit."""
+        return Stamp(commit, self.durable, seed_of(self.sequence))
 
     def grow(self, end: int) -> None:
         """Claim the file up to `end` for records: preallocation never writes there again."""
@@ -280,6 +284,12 @@ class Writer:
         self._segment_bytes = min(options.segment_bytes, kind.segment_bytes)
         self._segment_keys = options.segment_keys
         self._cut: Cut | None = None  # the failed segment, until the header of its successor names it
+
+    @property
+    def segment(self) -> OpenSegment:
+        """The open segment; there must be one."""
+        assert self.open is not None
+        return self.open
 
     def is_due(self, size: int, now: Milliseconds) -> bool:
         """Return whether the open segment must be sealed before `size` more bytes: too large, old, or many keys."""
@@ -331,19 +341,16 @@ class Writer:
 
     def _reuse(self, sequence: int, path: str, now: Milliseconds) -> tuple[FileHandle, int] | None:
         """Reuse a spare, if any, as the next segment. The header is durable before the rename."""
-        spare = self._spares.take(self.kind.code, sequence)
+        spare, handle = self._spares.take(self.kind.code, sequence), None
         if spare is None:
             return None
         try:
             handle = self._files.open(spare.path)
-        except OSError:
-            self._spares.discard(spare)
-            return None
-        try:
             self._write_head(handle, SegmentHead(self.kind.code, sequence, now, self._cut, spare.length))
             self._files.rename(spare.path, path)
         except OSError:
-            self._close(handle)
+            if handle is not None:
+                self._close(handle)
             self._spares.discard(spare)
             return None
         return handle, spare.length
@@ -363,8 +370,7 @@ class Writer:
 
     def write(self, parts: Sequence[bytes], *, sync: bool) -> None:
         """Append parts to the open segment; with `sync`, return when they are durable."""
-        segment = self.open
-        assert segment is not None
+        segment = self.segment
         if sync:
             self.sync()
         segment.reached = segment.length + sum(map(len, parts))
@@ -380,16 +386,14 @@ class Writer:
 
     def write_behind(self, parts: Sequence[bytes], position: int, end: int) -> None:
         """Write parts durably behind the end of the open segment, for a later `join`; `end` is their final end."""
-        segment = self.open
-        assert segment is not None
+        segment = self.segment
         if end > segment.size:
             segment.grow(end)
         self._files.write_through(segment.handle, parts, position)
 
     def join(self, filler: bytes, end: int) -> None:
         """Close the gap before the parts of `write_behind` with a durable filler: the segment then ends at `end`."""
-        segment = self.open
-        assert segment is not None
+        segment = self.segment
         segment.reached = end
         self._files.write_through(segment.handle, [filler], segment.length)
         segment.length = segment.durable = end

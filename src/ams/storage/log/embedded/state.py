@@ -19,11 +19,10 @@ from ams.core.retention_clock import RetentionClock
 from ams.storage.log.base import Appended, content_hash, is_content, key_hash
 from ams.storage.log.embedded.catalog import LookUp, Segment, SegmentCatalog, TopicState
 from ams.storage.log.embedded.group_commit import Append, CommitOutcome, Control
-from ams.storage.log.embedded.index_file import TopicRow
 from ams.storage.log.embedded.options import LogOptions
 from ams.storage.log.embedded.record import RecordKind
 from ams.storage.log.embedded.segment import CHAINS, CURSORS, HEAD_BYTES, IMAGE_SUFFIX, index_path, sequence_of
-from ams.storage.log.embedded.segment_index import SegmentEntries
+from ams.storage.log.embedded.segment_index import SegmentEntries, TopicRow
 
 
 class LogFile(NamedTuple):
@@ -42,8 +41,7 @@ class LogState:
     catalog: SegmentCatalog
     commit: int  # the last commit applied here
     table: str | None  # path of the index file with the newest table of topics
-    keys: dict[bytes, "asyncio.Future[None] | None"] = field(default_factory=dict)
-    """Keys of pending appends, by hash; None: nobody waits for the answer."""
+    keys: dict[bytes, "asyncio.Future[None] | None"] = field(default_factory=dict)  # pending; None: nobody waits
     creating: dict[TopicId, "asyncio.Future[None]"] = field(default_factory=dict)  # pending creations
     has_dropped: bool = False  # whether segments may have only messages of dropped topics
     unsealed: list[Segment] = field(default_factory=list)  # closed segments without an index file, oldest first

@@ -25,9 +25,18 @@ from ams.storage.log.base import Owner
 from ams.storage.log.embedded.catalog import IndexDamaged, Segment, TopicState
 from ams.storage.log.embedded.committer import Committer
 from ams.storage.log.embedded.group_commit import Chore, Control
-from ams.storage.log.embedded.index_file import (
+from ams.storage.log.embedded.journal import Journal
+from ams.storage.log.embedded.options import LogOptions
+from ams.storage.log.embedded.reader import DamageTracker
+from ams.storage.log.embedded.record import RecordKind
+from ams.storage.log.embedded.scan import Damage, scan
+from ams.storage.log.embedded.segment import HEAD_BYTES, SEAL_PART, Spares
+from ams.storage.log.embedded.segment_index import (
+    NO_KEYS,
     Directory,
     IndexHead,
+    KeyFilter,
+    SegmentEntries,
     TopicExtent,
     TopicRow,
     decode_filter,
@@ -35,13 +44,6 @@ from ams.storage.log.embedded.index_file import (
     encode_index,
     read_directory,
 )
-from ams.storage.log.embedded.journal import Journal
-from ams.storage.log.embedded.options import LogOptions
-from ams.storage.log.embedded.reader import DamageTracker
-from ams.storage.log.embedded.record import RecordKind
-from ams.storage.log.embedded.scan import Damage, scan
-from ams.storage.log.embedded.segment import HEAD_BYTES, SEAL_PART, Spares
-from ams.storage.log.embedded.segment_index import NO_KEYS, KeyFilter, SegmentEntries
 from ams.storage.log.embedded.state import LogFile, LogState
 
 NeededOffsets = Callable[[], Awaitable[Mapping[TopicId, Offset]]]  # the first offset of each topic to protect
@@ -72,8 +74,7 @@ class Sealer:
 
     def __init__(self, files: Disk, table: Callable[[], tuple[int, list[TopicRow]]]) -> None:
         self._files, self._table = files, table
-        self._reach: dict[int, tuple[int, dict[TopicId, TopicExtent]]] = {}
-        """By class: sequence of the last sealed segment, and the end of each topic up to it."""
+        self._reach: dict[int, tuple[int, dict[TopicId, TopicExtent]]] = {}  # by class: last sealed segment, ends
 
     def seal(self, segment: Segment, earlier: Sequence[Segment]) -> tuple[IndexHead, KeyFilter]:
         """Write the index of a segment, durably; `earlier` are those before it in its class, oldest first."""

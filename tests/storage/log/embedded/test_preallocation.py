@@ -13,7 +13,7 @@ from ams.core.errors import LogUnavailable
 from ams.core.names import TopicId
 from ams.core.supervisor import Supervisor
 from ams.storage.log.embedded import EmbeddedLog, check
-from ams.storage.log.embedded.preallocation import STEPS
+from ams.storage.log.embedded.segment import STEPS
 from simulation.unreliable_disk import UnreliableDisk
 from tests.storage.log.engines import Embedded, all_fragments, append_each, fragments, make_messages, new_topic, texts
 from tests.support.waiting import PATIENCE_SECONDS, wait_until_async

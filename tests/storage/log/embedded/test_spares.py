@@ -113,11 +113,11 @@ async def test_spares_go_before_an_append_is_refused():
 async def test_no_copy_holds_a_spare_or_what_is_behind_the_records(engine: Embedded, log: EmbeddedLog):
     topic = await busy_topic(engine, log, old=6)
     await log.retain()
-    async with log.keep_files() as parts:
+    async with log.upkeep.keep_files() as parts:
         assert all(not part.name.endswith(".new") for part in await parts())
     await log.append(topic, make_messages(7, 3, size=SIZE))
 
-    async with log.keep_files() as parts:
+    async with log.upkeep.keep_files() as parts:
         lengths = {part.name: part.length for part in await parts()}
 
     assert max(length or 0 for length in lengths.values()) < 4 * SIZE

@@ -6,8 +6,7 @@
 - `committer`: the thread that makes appends durable by group commit.
 - `group_commit`: requests to the committer, encoding of a group, outcome.
 - `record`: encoding of one topic's messages of one group.
-- `segment`: segment files: header, name, appending; spare files.
-- `preallocation`: preallocation of the open segment.
+- `segment`: segment files: header, name, appending; spare files; preallocation of the open segment.
 - `segment_index`: the index of a segment, in memory and as a file.
 - `catalog`: look-up of records by offset or time.
 - `reader`: reads and verifies messages; caches recent records.

@@ -195,7 +195,10 @@ class Upkeep:
 
     @contextlib.asynccontextmanager
     async def keep_files(self) -> AsyncIterator[Callable[[], Awaitable[Sequence[LogFile]]]]:
-        """Delete no file until the block ends, and write no index until its function has listed the files."""
+        """Delete no file until the block ends, for a backup. Yields the function that lists the log's files.
+
+        No index is written before that.
+        """
         copy = object()
 
         async def parts() -> Sequence[LogFile]:
@@ -228,8 +231,9 @@ class Upkeep:
         self._unlisted_backups.discard(copy)
         self.rounds.soon()
 
-    async def capacity(self, stored: int) -> int | None:
-        """Return the capacity for messages in bytes; `stored` is their present size. None: the disk is full."""
+    async def capacity(self) -> int | None:
+        """Return the capacity for messages in bytes, by the folder's limit or the disk; None: the disk is full."""
+        stored = sum(each.stored for each in self._state.topics.values())
         if self._options.max_bytes is not None:
             return max(self._options.max_bytes - (await self._used_bytes() - stored), 0)
         free = await self._on_thread(lambda: self._files.free_bytes(self._data_folder))

@@ -11,6 +11,7 @@ after an error. There is no periodic refresh, so thousands of idle topics cost n
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from itertools import chain, repeat
 from typing import Any, NewType, Self, TypeVar
 
 from aiokafka import errors
@@ -304,8 +305,8 @@ class KafkaConnection:
     async def _patiently(self, attempt: Callable[[], Awaitable[Answer]], until: float) -> Answer:
         """Retry until `until`. Raises `LogUnavailable`, `TopicGone`, and errors that no retry repairs."""
         loop = asyncio.get_running_loop()
-        unknown_since = None
-        for number in range(10**9):
+        unknown_since, pauses = None, chain(RETRY_PAUSES, repeat(RETRY_PAUSES[-1]))
+        while True:
             if not self.reachable:
                 raise LogUnavailable from ConnectionError(f"no broker answers: {self.trouble}")
             try:
@@ -320,11 +321,10 @@ class KafkaConnection:
                 if isinstance(error, KafkaError) and not (error.retriable or type(error) in TRANSIENT_ERRORS):
                     raise
                 unknown_since, trouble = None, error
-            pause = RETRY_PAUSES[min(number, len(RETRY_PAUSES) - 1)]
+            pause = next(pauses)
             if loop.time() + pause > until:
                 raise LogUnavailable from trouble
             await asyncio.sleep(pause)
-        raise AssertionError("unreachable")
 
     async def _ask_metadata(self, names: list[str]) -> Any:
         """Return metadata of brokers and topics. Hedged: asks more brokers while the first is slow."""

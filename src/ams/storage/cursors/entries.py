@@ -72,21 +72,20 @@ class EntryUpdate(NamedTuple):
     after: StoredProgress
 
 
-def next_write(kept: StoredProgress, progress: AckProgress, *, anew: bool = False) -> EntryUpdate:
-    """Return the rows to write: a delta, or by compaction an image. `anew`: stored entries are not of `progress`."""
+def next_write(kept: StoredProgress, progress: AckProgress) -> EntryUpdate:
+    """Return the rows to write: a delta, or by compaction an image."""
     if acks.is_empty(progress):
         return EntryUpdate(kept.entries > 0, None, StoredProgress(progress, number=kept.number))
     number = kept.number + 1
     is_due = kept.entries >= MAX_DELTAS or kept.size >= MAX_DELTA_BYTES
-    if anew or is_due or kept.is_stale or kept.progress.epoch != progress.epoch:
+    if is_due or kept.is_stale or kept.progress.epoch != progress.epoch:
         entry = CursorEntry(number, image(progress))
         return EntryUpdate(kept.entries > 0, entry, StoredProgress(progress, 1, number))
     data = delta(kept.progress, progress)
     if data is None:
         return EntryUpdate(False, None, kept._replace(progress=progress))
-    return EntryUpdate(
-        False, CursorEntry(number, data), StoredProgress(progress, kept.entries + 1, number, kept.size + len(data))
-    )
+    after = StoredProgress(progress, kept.entries + 1, number, kept.size + len(data))
+    return EntryUpdate(False, CursorEntry(number, data), after)
 
 
 def replay_entries(start: AckProgress, entries: Iterable[CursorEntry]) -> StoredProgress:

@@ -23,7 +23,7 @@ from typing import Any, Generic, NamedTuple, Self, TypeVar
 import structlog
 from pyroaring import BitMap64
 
-from ams.core.clock import Clock, Milliseconds, SystemClock
+from ams.core.clock import Milliseconds, SystemClock
 from ams.core.coalescing import BatchedRequest
 from ams.core.errors import OUTCOME_UNKNOWN, AmsError, CursorsUnavailable, SubscriptionGone, TopicGone, Unusable
 from ams.core.names import Offset, SubscriptionId, TopicId
@@ -277,13 +277,7 @@ class PostgresCursors:
 
     @classmethod
     async def open(
-        cls,
-        url: str,
-        *,
-        password: str = "",
-        clock: Clock | None = None,
-        time: DatabaseTime | None = None,
-        exists: Exists | None = None,
+        cls, url: str, *, password: str = "", time: DatabaseTime | None = None, exists: Exists | None = None
     ) -> Self:
         """Open or create the tables in the database at a `postgresql://` URL. `exists` tells if a topic exists now.
 
@@ -295,7 +289,7 @@ class PostgresCursors:
             conninfo = postgresql.conninfo(url, password)
         except ValueError as error:
             raise Unusable(str(error)) from error
-        cursors = cls(conninfo, time or DatabaseTime(clock or SystemClock()), exists)
+        cursors = cls(conninfo, time or DatabaseTime(SystemClock()), exists)
         try:
             await cursors._ask(cursors._reading.insist(lambda connection, _: rows.prepare(connection)))
         except AmsError:

@@ -361,10 +361,9 @@ def replay_entries(
     subscription: SubscriptionId, start: AckProgress, found: Iterable[tuple[int | None, bytes]]
 ) -> tuple[StoredProgress, str]:
     """Replay rows of entries (number and data; None: no entry); return the result, and any damage as text."""
+    stored = [CursorEntry(number, data) for number, data in found if number is not None]
     try:
-        return entries.replay_entries(
-            start, [CursorEntry(number, data) for number, data in found if number is not None]
-        ), ""
+        return entries.replay_entries(start, stored), ""
     except ValueError as error:
         return StoredProgress(start), f"the cursors' tables hold of subscription {subscription} {error}"
 

@@ -257,9 +257,8 @@ class Committer:
         if self._large and self._must_finish_first(self._large, group, now):
             self._finish_large(self._large)
             now = self._clock.wall()
-        self._report_outcomes(
-            self._commit_controls(group, now) if isinstance(group, list) else self._commit_appends(group, now)
-        )
+        outcomes = self._commit_controls(group, now) if isinstance(group, list) else self._commit_appends(group, now)
+        self._report_outcomes(outcomes)
 
     def _report_outcomes(self, outcomes: list[CommitOutcome]) -> None:
         begun = self._succeed_failed()

@@ -38,7 +38,6 @@ from ams.storage.log.embedded.segment_index import (
     KeyFilter,
     SegmentEntries,
     TopicExtent,
-    TopicRow,
     decode_filter,
     decode_head,
     encode_index,
@@ -69,44 +68,6 @@ def _shares(index: Index) -> Iterable[SegmentShare]:
     return (SegmentShare(row.topic, row.reach, row.bytes) for row in index.rows() if row.entries)
 
 
-class Sealer:
-    """Writes index files, one at a time, on a thread; every call may raise `OSError`."""
-
-    def __init__(self, files: Disk, table: Callable[[], tuple[int, list[TopicRow]]]) -> None:
-        self._files, self._table = files, table
-        self._reach: dict[int, tuple[int, dict[TopicId, TopicExtent]]] = {}  # by class: last sealed segment, ends
-
-    def seal(self, segment: Segment, earlier: Sequence[Segment]) -> tuple[IndexHead, KeyFilter]:
-        """Write the index of a segment, durably; `earlier` are those before it in its class, oldest first."""
-        assert segment.entries is not None
-        reach = self._before(segment, earlier) | _own_reach(segment.entries)
-        commit, rows = self._table()
-        data = encode_index(segment.kind.code, segment.sequence, segment.length, commit, rows, segment.entries, reach)
-        write_whole(self._files, segment.index_path, data)
-        self._reach[segment.kind.code] = (segment.sequence, reach)
-        head = decode_head(data)
-        assert head is not None
-        return head, decode_filter(data[head.filter_position :], head.keys) if head.keys else NO_KEYS
-
-    def _before(self, segment: Segment, earlier: Sequence[Segment]) -> dict[TopicId, TopicExtent]:
-        """Return the ends of topics before a segment: cached, from the previous index, or by a scan."""
-        if not earlier:
-            return {}
-        sequence, reach = self._reach.get(segment.kind.code, (0, {}))
-        if sequence == earlier[-1].sequence:
-            return reach
-        own: list[dict[TopicId, TopicExtent]] = []
-        for each in reversed(earlier):
-            if each.head is not None:
-                with contextlib.suppress(Damaged):  # then scan
-                    rows = read_directory(self._files, each.index_path, each.head).rows()
-                    own.append({row.topic: TopicExtent(row.reach, row.reach_time) for row in rows})
-                    break
-            content = each.entries or scan(self._files, each.path, each.sequence, each.length, closed=True).content
-            own.append(_own_reach(content))
-        return {topic: reach for part in reversed(own) for topic, reach in part.items()}
-
-
 def _own_reach(entries: SegmentEntries) -> dict[TopicId, TopicExtent]:
     return {topic: TopicExtent(each.end, Milliseconds(each.times[-1])) for topic, each in entries.topics.items()}
 
@@ -130,7 +91,7 @@ class Upkeep:
         self._data_folder = options.data_folder or state.folder
         self._spares, self._committer, self._files = spares, committer, files
         self._clock, self._options, self._damage = clock, options, damage
-        self._sealer = Sealer(files, state.table_rows)
+        self._reach: dict[int, tuple[int, dict[TopicId, TopicExtent]]] = {}  # by class: last sealed segment, ends
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="ams-log-upkeep")
         self._closed = False
         self._turn = asyncio.Lock()
@@ -270,7 +231,7 @@ class Upkeep:
             if segment.cursors > self._journal.image:  # a start does not scan segments with an index
                 await self._journal.store_checkpoint()
             earlier = [each for each in state.catalog.by_class[segment.kind.code] if each.sequence < segment.sequence]
-            head, keys = await self._on_thread(partial(self._sealer.seal, segment, earlier))
+            head, keys = await self._on_thread(partial(self._write_index, segment, earlier))
             state.catalog.forget_index(segment)
             segment.head, segment.filter, segment.entries = head, keys, None
             if state.table is not None and all(each.index_path != state.table for each in state.catalog):
@@ -278,6 +239,36 @@ class Upkeep:
             state.table = segment.index_path
             logger.info("log.sealed", file=segment.path, bytes=segment.length)
             unsealed.pop(0)
+
+    def _write_index(self, segment: Segment, earlier: Sequence[Segment]) -> tuple[IndexHead, KeyFilter]:
+        """Write the index of a segment, durably, on the thread; `earlier`: those before it in its class, in order."""
+        assert segment.entries is not None
+        reach = self._reach_before(segment, earlier) | _own_reach(segment.entries)
+        commit, rows = self._state.table_rows()
+        data = encode_index(segment.kind.code, segment.sequence, segment.length, commit, rows, segment.entries, reach)
+        write_whole(self._files, segment.index_path, data)
+        self._reach[segment.kind.code] = (segment.sequence, reach)
+        head = decode_head(data)
+        assert head is not None
+        return head, decode_filter(data[head.filter_position :], head.keys) if head.keys else NO_KEYS
+
+    def _reach_before(self, segment: Segment, earlier: Sequence[Segment]) -> dict[TopicId, TopicExtent]:
+        """Return the ends of topics before a segment: cached, from the previous index, or by a scan."""
+        if not earlier:
+            return {}
+        sequence, reach = self._reach.get(segment.kind.code, (0, {}))
+        if sequence == earlier[-1].sequence:
+            return reach
+        own: list[dict[TopicId, TopicExtent]] = []
+        for each in reversed(earlier):
+            if each.head is not None:
+                with contextlib.suppress(Damaged):  # then scan
+                    rows = read_directory(self._files, each.index_path, each.head).rows()
+                    own.append({row.topic: TopicExtent(row.reach, row.reach_time) for row in rows})
+                    break
+            content = each.entries or scan(self._files, each.path, each.sequence, each.length, closed=True).content
+            own.append(_own_reach(content))
+        return {topic: reach for part in reversed(own) for topic, reach in part.items()}
 
     async def _drop_old_table(self) -> None:
         while self._old_tables:
@@ -467,9 +458,8 @@ class Upkeep:
             if segment.entries is not None or segment.sequence not in self._state.catalog.by_sequence:
                 return
             self._damage.note(Damage(segment.index_path, 0, 0, f"index: {broken}"))
-            found = await self._state.catalog.pages.on_thread(
-                lambda: scan(self._files, segment.path, segment.sequence, segment.length, closed=True)
-            )
+            work = partial(scan, self._files, segment.path, segment.sequence, segment.length, closed=True)
+            found = await self._state.catalog.pages.on_thread(work)
             if segment.sequence not in self._state.catalog.by_sequence:
                 return
             for damage in found.damage:

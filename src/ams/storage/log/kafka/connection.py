@@ -50,11 +50,8 @@ class BrokerConnections:
 
     def __init__(self, options: KafkaOptions) -> None:
         self._timeout = options.request_timeout
-        self._access = access(options) | {
-            "client_id": "ams",
-            "request_timeout_ms": int(options.request_timeout * 1000),
-            "max_idle_ms": IDLE_MS,
-        }
+        limits = {"request_timeout_ms": int(options.request_timeout * 1000), "max_idle_ms": IDLE_MS}
+        self._access = {**access(options), "client_id": "ams", **limits}
         begin = enumerate(addresses(options))
         self._first: dict[NodeId, tuple[str, int]] = {NodeId(-1 - index): address for index, address in begin}
         self._brokers: dict[NodeId, tuple[str, int]] = {}

@@ -79,9 +79,8 @@ class KeyedAppends:
         self, partition: Partition, messages: Sequence[Message], key: str, until: float
     ) -> Appended | None:
         """Return the place of an earlier append with this key, or None; raises the errors of `append`."""
-        task = asyncio.create_task(
-            self._earlier_answer(partition, messages, key_hash(partition.topic, key.encode()), until)
-        )
+        hashed = key_hash(partition.topic, key.encode())
+        task = asyncio.create_task(self._earlier_answer(partition, messages, hashed, until))
         try:
             await _end_of(task, until)
             return task.result()

@@ -26,7 +26,7 @@ from ams.storage.log.kafka.options import KafkaOptions
 from ams.storage.log.kafka.partition import Partition
 from ams.storage.log.kafka.reader import KafkaReader
 from ams.storage.log.kafka.records import encode
-from ams.storage.log.kafka.sender import Sender
+from ams.storage.log.kafka.sender import AppendRequest, Sender
 from ams.storage.log.kafka.topics import KafkaTopics
 
 logger = structlog.get_logger("ams.log")
@@ -286,7 +286,8 @@ class KafkaLog:
         if self._topics.known_partition(partition.topic) is None:  # deleted during one of the waits
             raise TopicGone
         with _ForgetWhenGone(self._topics, partition):
-            return await self._sender.submit(partition, records, sent.fragments, sent.data_bytes, until=until)
+            request = AppendRequest(records, sent.fragments, sent.data_bytes, until)
+            return await self._sender.submit(partition, request)
 
     async def _partition(self, topic: TopicId) -> Partition:
         self._check_open()

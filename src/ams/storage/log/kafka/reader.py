@@ -324,9 +324,8 @@ class KafkaReader:
         oldest, end = await self.bounds(partition)
         back = 1
         while end > oldest:
-            found = await self.read(
-                partition, Offset(max(oldest, end - back)), max_messages=back, max_bytes=MAX_FETCH_BYTES
-            )
+            start = Offset(max(oldest, end - back))
+            found = await self.read(partition, start, max_messages=back, max_bytes=MAX_FETCH_BYTES)
             if found or back >= end - oldest:
                 return found.runs[-1].time if found else None
             back *= 16
@@ -401,10 +400,8 @@ class KafkaReader:
             if self._ahead.size(partition.topic, position):
                 return await self._sequels((partition, position))
             async with self._fetching:
-                wanted = min(
-                    pending.messages_left * self._sizes.get(partition.topic, MESSAGE_BYTES_GUESS), pending.bytes_left
-                )
-                size = min(MAX_FETCH_BYTES, MIN_FETCH_BYTES + wanted)
+                wanted = pending.messages_left * self._sizes.get(partition.topic, MESSAGE_BYTES_GUESS)
+                size = min(MAX_FETCH_BYTES, MIN_FETCH_BYTES + min(wanted, pending.bytes_left))
                 return await self._fetcher.fetch(partition, position, size, until=until, enough=pending)
         except OffsetOutOfRangeError:
             oldest = await self._oldest(partition, until)

@@ -22,6 +22,7 @@ from aiokafka.protocol.transaction import InitProducerIdRequest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from ams.core.clock import Milliseconds, SystemClock
+from ams.core.coalescing import SingleFlight
 from ams.core.errors import AmsError, LogUnavailable, TooLarge, TopicGone
 from ams.core.messages import Fragment
 from ams.core.names import Offset, TopicId
@@ -74,7 +75,7 @@ class AppendRequest:
     fragments: Sequence[Fragment]
     data_bytes: int
     until: float  # loop time at which the caller gives up
-    times: Sequence[Milliseconds] | None = None  # of loaded messages
+    times: Sequence[Milliseconds] | None = None  # of loaded messages; the answer's time is -1, unless the broker set it
     done: asyncio.Future[Appended] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     size: int = field(init=False)  # upper bound of its bytes in a batch
 
@@ -258,32 +259,19 @@ class Sender:
         self._idle.set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._producer: Producer | None = None
-        self._identifying: asyncio.Task[Producer] | None = None
+        self._identifying: SingleFlight[None, Producer] = SingleFlight()
         self._looking: asyncio.TimerHandle | None = None
         self._flying = 0
         self._too_few_until = 0.0
         self._closing = False
 
-    def submit(
-        self,
-        partition: Partition,
-        records: list[Record],
-        fragments: Sequence[Fragment],
-        data_bytes: int,
-        times: Sequence[Milliseconds] | None = None,
-        *,
-        until: float,
-    ) -> "asyncio.Future[Appended]":
-        """Queue a request of a topic, with a timeout at loop time `until`; raises `TooLarge`.
+    def submit(self, partition: Partition, request: AppendRequest) -> "asyncio.Future[Appended]":
+        """Queue a request of a topic; raises `TooLarge`.
 
         The future raises `Unsent` if the request is not stored, `LogUnavailable` if it may be stored, or `TopicGone`.
-
-        Args:
-            times: of loaded messages; the answer's time is then -1, unless the broker set its own.
         """
-        if self._closing or not self._connection.reachable or until <= self._loop.time():
+        if self._closing or not self._connection.reachable or request.until <= self._loop.time():
             raise Unsent
-        request = AppendRequest(records, fragments, data_bytes, until, times)
         if request.size + BATCH_OVERHEAD > self._options.max_batch_bytes:
             raise TooLarge
         queue = self._queues.get(partition.topic)
@@ -296,11 +284,8 @@ class Sender:
 
     async def identify(self) -> Producer:
         """Return the producer id; requests one if needed. Raises `LogUnavailable`."""
-        if self._producer is not None:
-            return self._producer
-        if self._identifying is None or self._identifying.done():
-            self._identifying = asyncio.create_task(self._ask_identity())
-        self._producer = await asyncio.shield(self._identifying)
+        if self._producer is None:
+            self._producer = await self._identifying.result(None, self._ask_identity)
         return self._producer
 
     @property
@@ -330,9 +315,10 @@ class Sender:
         """Finish accepted requests, and stop."""
         self._closing = True
         await self._idle.wait()
-        for task in [*self._tasks, *([self._identifying] if self._identifying else [])]:
+        for task in list(self._tasks):
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
+        await self._identifying.close()
         if self._looking is not None:
             self._looking.cancel()
 

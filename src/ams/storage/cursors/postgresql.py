@@ -38,7 +38,9 @@ from ams.storage.postgresql import Connection, Interrupted, ReconnectingConnecti
 T = TypeVar("T")
 V = TypeVar("V")
 log = structlog.get_logger("ams.cursors")
+Exists = Callable[[TopicId], Awaitable[bool]]
 Step = Callable[[V], tuple[V, Any]]  # returns the moved cursor and the answer, or raises an `AmsError`
+StandingStep = Callable[[CursorStanding], tuple[CursorStanding, T]]
 Read = Callable[[Connection, DatabaseTime, Iterable[SubscriptionId]], Awaitable[Mapping[SubscriptionId, TableRow[V]]]]
 Write = Callable[
     [Connection, DatabaseTime, Moves[V], float], Awaitable[Mapping[SubscriptionId, TableRow[V]]]
@@ -258,10 +260,6 @@ def _finish(calls: Iterable[CursorCall[V]], outcome: object) -> None:
         call.finish(outcome)
 
 
-Exists = Callable[[TopicId], Awaitable[bool]]
-StandingStep = Callable[[CursorStanding], tuple[CursorStanding, T]]
-
-
 class PostgresCursors:
     """Implements `ams.storage.cursors.acks.CursorStore` with a PostgreSQL database shared by several nodes."""
 
@@ -333,7 +331,10 @@ class PostgresCursors:
         return {subscription: TopicOffset(TopicId(topic.bytes), offset) for subscription, topic, offset in found}
 
     async def _all(self, statement: str) -> list[tuple[Any, ...]]:
-        return await self._ask(self._reading.insist(lambda connection, _: rows.fetch(connection, statement)))
+        async def attempt(connection: Connection, _: float) -> list[tuple[Any, ...]]:
+            return await (await connection.execute(statement)).fetchall()
+
+        return await self._ask(self._reading.insist(attempt))
 
     async def position(self, subscription: SubscriptionId, topic: TopicId) -> Position:
         """Return where the cursor stands now, also if another node has just moved it.

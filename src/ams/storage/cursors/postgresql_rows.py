@@ -176,14 +176,14 @@ def new_series() -> int:
 
 async def ask_time(connection: Connection, time: DatabaseTime) -> None:
     """Update `time` from the database's clock."""
-    await fetch_timed(connection, time, f"SELECT {NOW_MS}")
+    await _fetch(connection, time, f"SELECT {NOW_MS}")
 
 
 async def read_cursors(
     connection: Connection, time: DatabaseTime, subscriptions: Iterable[SubscriptionId]
 ) -> dict[SubscriptionId, TableRow[Cursor]]:
     """Return the rows of subscriptions; those without a cursor are left out."""
-    found = await fetch_timed(connection, time, _READ_CURSORS, (list(subscriptions),))
+    found = await _fetch(connection, time, _READ_CURSORS, (list(subscriptions),))
     known: dict[SubscriptionId, TableRow[Cursor]] = {}
     for subscription, topic, offset, generation, handed, lost, version, _ in found:
         pairs = tuple(map(CursorHandOut, map(Offset, handed[::2]), map(Milliseconds, handed[1::2])))
@@ -209,7 +209,7 @@ async def write_cursors(
         "versions": pg_array(row.version for row in after),
         "expires": time.after(seconds),
     }
-    written = await fetch_timed(connection, time, _WRITE_CURSORS, values)
+    written = await _fetch(connection, time, _WRITE_CURSORS, values)
     return {subscription: moves[subscription][1] for subscription, _ in written}
 
 
@@ -228,12 +228,7 @@ async def create(
     return (await connection.execute(_CREATE, values)).rowcount == 1
 
 
-async def fetch(connection: Connection, statement: str, values: Any = None) -> list[tuple[Any, ...]]:
-    """Return all rows that a statement returns."""
-    return await (await connection.execute(statement, values)).fetchall()
-
-
-async def fetch_timed(
+async def _fetch(
     connection: Connection, time: DatabaseTime, statement: str, values: Any = None, *, binary: bool = False
 ) -> list[tuple[Any, ...]]:
     """Return all rows that a statement returns. The last column is the database's time, which corrects `time`."""
@@ -316,7 +311,7 @@ async def read_standings(
     connection: Connection, time: DatabaseTime, subscriptions: Iterable[SubscriptionId]
 ) -> dict[SubscriptionId, TableRow[CursorStanding]]:
     """Return the standings of subscriptions; those without a cursor are left out."""
-    found = await fetch_timed(connection, time, _READ_STANDINGS, (list(subscriptions),), binary=True)
+    found = await _fetch(connection, time, _READ_STANDINGS, (list(subscriptions),), binary=True)
     rows: dict[SubscriptionId, TableRow[CursorStanding]] = {}
     for subscription, group in groupby(found, key=itemgetter(0)):
         lines = list(group)
@@ -353,7 +348,7 @@ async def write_standings(
         "entries": [write.entry and write.entry.data for write in writes],
         "expires": time.after(seconds),
     }
-    written = await fetch_timed(connection, time, _WRITE_STANDINGS, values)
+    written = await _fetch(connection, time, _WRITE_STANDINGS, values)
     return {subscription: after[subscription] for subscription, _ in written}
 
 
@@ -398,7 +393,7 @@ RETURNING lost + total.cursors - %(done)s, {NOW_MS}
 async def lost_in_all(connection: Connection, time: DatabaseTime, oldest: Oldest, least: int) -> int | None:
     """Return and store the total of lost messages, at least `least`; None: another node counted, try again."""
     values: dict[str, Any] = {"topics": pg_array(topic.hex() for topic in oldest), "oldest": pg_array(oldest.values())}
-    rows = await fetch_timed(connection, time, _LOST, values, binary=True)
+    rows = await _fetch(connection, time, _LOST, values, binary=True)
     cursors, gone, *_ = rows[0]
     done = 0  # done messages between the floors and the oldest kept offsets
     for subscription, group in groupby([row[2:-1] for row in rows if row[2] is not None], key=itemgetter(0)):
@@ -409,5 +404,5 @@ async def lost_in_all(connection: Connection, time: DatabaseTime, oldest: Oldest
     if cursors - done + gone >= least:
         return int(cursors - done + gone)
     kept_lost = {**values, "least": least, "done": done, "cursors": cursors}
-    found = await fetch_timed(connection, time, _KEEP_LOST, kept_lost)
+    found = await _fetch(connection, time, _KEEP_LOST, kept_lost)
     return int(found[0][0]) if found else None

@@ -51,10 +51,10 @@ class EmbeddedLog:
         self._spares = Spares(files, options)
         self._space = Space(files, folder, clock, options, self._spares)
         catalog = SegmentCatalog(Pages(files, _INDEX_MEMORY))
-        for segment in (*restored.segments, *restored.chain):
+        for segment in restored.segments:
             catalog.add(segment)
         self._state = LogState(folder, restored.topics, catalog, restored.commit, restored.table)
-        self._state.unsealed += [each for each in restored.segments if each.closed and each.head is None]
+        self._state.unsealed += [each for each in catalog if each.closed and each.head is None]
         self._damage = DamageTracker()
         for damage in restored.report.damage:
             self._damage.note(damage)

@@ -34,7 +34,6 @@ from ams.storage.log.embedded.scan import (
 )
 from ams.storage.log.embedded.segment import (
     CHAINS,
-    CLASSES,
     CURSORS,
     HEAD_BYTES,
     Cut,
@@ -67,7 +66,6 @@ class Restored:
 
     topics: dict[TopicId, TopicState] = field(default_factory=dict)
     segments: list[Segment] = field(default_factory=list)
-    chain: list[Segment] = field(default_factory=list)  # of cursors
     journal: RestoredJournal = field(default_factory=RestoredJournal)
     open: dict[int, OpenSegment] = field(default_factory=dict)  # by class: the segment for the next appends
     commit: int = 0
@@ -109,8 +107,7 @@ class _RecoveryRun:
             self._files.sync_folder(os.path.join(self._folder, kind.name))
         self._replay()
         self._replay_cursors()
-        self._log.chain = by_class.pop()
-        for kind, segments in zip(CLASSES, by_class, strict=True):
+        for kind, segments in zip(CHAINS, by_class, strict=True):
             self._note_classes(kind, segments)
         self._log.segments = [segment for segments in by_class for segment in segments]
         for segment in self._log.segments:

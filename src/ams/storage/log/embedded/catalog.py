@@ -26,14 +26,12 @@ from ams.storage.log.embedded.segment_index import (
     Directory,
     Entries,
     IndexHead,
-    KeyedResult,
     KeyFilter,
     SegmentEntries,
     TopicExtent,
     TopicRow,
     decode_entries,
     key_in,
-    unpack_result,
 )
 
 T = TypeVar("T")
@@ -239,12 +237,12 @@ class SegmentCatalog:
         found = [each for each in found if each.newest >= since]
         return sorted(found, key=lambda each: each.sequence, reverse=True) if len(found) > 1 else found
 
-    def result_in(self, segment: Segment, topic: TopicId, hashed: bytes) -> KeyedResult | None:
-        """Return the result of the newest append with this key in a segment, or None."""
+    def result_in(self, segment: Segment, topic: TopicId, hashed: bytes) -> bytes | None:
+        """Return the result (`KEYED_RESULT`) of the newest append with this key in a segment, or None."""
         if segment.sequence not in self.by_sequence:  # removed meanwhile
             return None
         if segment.entries is not None:
-            return unpack_result(segment.entries.keys.get(hashed))
+            return segment.entries.keys.get(hashed)
         if segment.filter is None:
             raise IndexDamaged(segment, "key filter checksum")
         directory = self.directory(segment)
@@ -253,7 +251,7 @@ class SegmentCatalog:
         if place is None:
             return None
         data = self._bytes(segment, place.position, place.size)
-        return unpack_result(_guard_index_read(segment, lambda: key_in(data, hashed)))
+        return _guard_index_read(segment, lambda: key_in(data, hashed))
 
     def end_in(self, segment: Segment, topic: TopicId) -> Offset:
         """Return the offset after a topic's last message in a segment; 0 if it has no message there."""

@@ -96,14 +96,6 @@ class KeyNote(NamedTuple):
     messages: int
 
 
-class RecordRequest(NamedTuple):
-    """A publish request's share of a record."""
-
-    messages: int
-    data_bytes: int
-    note: KeyNote | None = None
-
-
 class Loaded(NamedTuple):
     """Records of messages with offsets and publish times from another log, as columns."""
 
@@ -261,28 +253,21 @@ def read_control(body: bytes) -> tuple[Milliseconds | None, int]:
     return Milliseconds(retention) if retention else None, published
 
 
-def requests_of(header: RecordHeader, body: bytes) -> list[RecordRequest]:
-    """Decode the requests of a messages record."""
-    position = header.requests * _REQUEST.size
-    found = []
-    for messages, data_bytes, note_bytes, _ in _REQUEST.iter_unpack(body[:position]):
-        note = None
-        if note_bytes:
-            first, count, content = _NOTE.unpack_from(body, position)
-            note = KeyNote(body[position + _NOTE.size : position + note_bytes], content, first, count)
-        found.append(RecordRequest(messages, data_bytes, note))
-        position += note_bytes
-    return found
-
-
 def data_bytes_and_notes(header: RecordHeader, body: bytes) -> tuple[int, Sequence[KeyNote]]:
     """Decode the data bytes and idempotency keys of a record, for recovery."""
     if header.requests == 1:
         _, data_bytes, note_bytes, _ = _REQUEST.unpack_from(body)
         if not note_bytes:
             return data_bytes, ()
-    requests = requests_of(header, body)
-    return sum(each.data_bytes for each in requests), [each.note for each in requests if each.note is not None]
+    position = header.requests * _REQUEST.size
+    published, notes = 0, []
+    for _, data_bytes, note_bytes, _ in _REQUEST.iter_unpack(body[:position]):
+        published += data_bytes
+        if note_bytes:
+            first, count, content = _NOTE.unpack_from(body, position)
+            notes.append(KeyNote(body[position + _NOTE.size : position + note_bytes], content, first, count))
+            position += note_bytes
+    return published, notes
 
 
 def run_of(header: RecordHeader, data: bytes, body: int) -> Run:

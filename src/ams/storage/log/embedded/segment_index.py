@@ -38,24 +38,12 @@ _ENTRY_BYTES = 28
 _CHECKSUM_BYTES = 4
 
 
-class KeyedResult(NamedTuple):
-    """The answer to an append with an idempotency key."""
-
-    appended: Appended
-    content: bytes  # hash of its messages (`ams.storage.log.base.content_hash`)
-
-
 KEYED_RESULT = struct.Struct("<QIQ16s")
-"""Encoding of a `KeyedResult` in memory and in index files: very many objects would slow the garbage collector."""
+"""The answer to an append with an idempotency key (`Appended`), and the `content_hash` of its messages.
+
+Encoded also in memory: very many objects would slow the garbage collector.
+"""
 _KEY = struct.Struct(f"<16s{KEYED_RESULT.size}s")
-
-
-def unpack_result(result: bytes | None) -> KeyedResult | None:
-    """Decode a `KeyedResult`; None for None."""
-    if result is None:
-        return None
-    first, count, time, content = KEYED_RESULT.unpack(result)
-    return KeyedResult(Appended(Offset(first), count, Milliseconds(time)), content)
 
 
 class Entries:

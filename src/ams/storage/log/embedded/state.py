@@ -14,7 +14,7 @@ from typing import NamedTuple, cast
 from ams.core.clock import Milliseconds
 from ams.core.errors import KeyReused, LogUnavailable, OutcomeUnknown
 from ams.core.messages import Message
-from ams.core.names import TopicId
+from ams.core.names import Offset, TopicId
 from ams.core.retention_clock import RetentionClock
 from ams.storage.log.base import Appended, content_hash, is_content, key_hash
 from ams.storage.log.embedded.catalog import LookUp, Segment, SegmentCatalog, TopicState
@@ -22,7 +22,7 @@ from ams.storage.log.embedded.group_commit import Append, CommitOutcome, Control
 from ams.storage.log.embedded.options import LogOptions
 from ams.storage.log.embedded.record import RecordKind
 from ams.storage.log.embedded.segment import CHAINS, CURSORS, HEAD_BYTES, IMAGE_SUFFIX, index_path, sequence_of
-from ams.storage.log.embedded.segment_index import SegmentEntries, TopicRow
+from ams.storage.log.embedded.segment_index import KEYED_RESULT, SegmentEntries, TopicRow
 
 
 class LogFile(NamedTuple):
@@ -230,11 +230,13 @@ class IdempotencyKeys:
         window = self._options.idempotency_window or topic.retention or self._options.retention
         since, catalog = Milliseconds(self._retention_clock.wall() - window), self._state.catalog
         for segment in catalog.may_hold(hashed, since):
-            earlier_answer = await self._look_up(partial(catalog.result_in, segment, topic.id, hashed))
-            if earlier_answer is not None and earlier_answer.appended.time >= since:
-                if not is_content(earlier_answer.content, messages):
-                    raise KeyReused
-                return earlier_answer.appended
+            result = await self._look_up(partial(catalog.result_in, segment, topic.id, hashed))
+            if result is not None:
+                first, count, time, content = KEYED_RESULT.unpack(result)
+                if time >= since:
+                    if not is_content(content, messages):
+                        raise KeyReused
+                    return Appended(Offset(first), count, Milliseconds(time))
         return None
 
 

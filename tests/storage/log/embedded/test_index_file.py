@@ -59,8 +59,8 @@ def open_index(data: bytes) -> segment_index.Directory:
 
 
 def block(directory: segment_index.Directory, row: segment_index.TopicRow, number: int, data: bytes) -> Entries:
-    place = directory.place(row, number)
-    return segment_index.decode_entries(data[place.position : place.position + place.size])
+    size, position = directory.place(row, number)
+    return segment_index.decode_entries(data[position : position + size])
 
 
 @given(contents())
@@ -106,8 +106,8 @@ def test_offsets_and_times_are_found_as_in_memory(content, wanted):
 
 
 def look_up(directory: segment_index.Directory, data: bytes, hashed: bytes) -> bytes | None:
-    place = directory.key_place(hashed)
-    return segment_index.key_in(data[place.position : place.position + place.size], hashed) if place else None
+    size, position = directory.key_place(hashed) or (0, 0)
+    return segment_index.key_in(data[position : position + size], hashed) if size else None
 
 
 @given(contents())

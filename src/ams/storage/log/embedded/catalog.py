@@ -250,7 +250,7 @@ class SegmentCatalog:
         place = directory.key_place(hashed) if row and row.keys else None
         if place is None:
             return None
-        data = self._bytes(segment, place.position, place.size)
+        data = self._bytes(segment, *place)
         return _guard_index_read(segment, lambda: key_in(data, hashed))
 
     def end_in(self, segment: Segment, topic: TopicId) -> Offset:
@@ -353,13 +353,13 @@ class SegmentCatalog:
         found: Entries | None = self.pages.cached_page((segment.sequence, block))
         if found is not None:
             return found
-        place = directory.place(row, block)
-        data = self._bytes(segment, place.position, place.size)
+        size, position = directory.place(row, block)
+        data = self._bytes(segment, size, position)
         entries = _guard_index_read(segment, lambda: decode_entries(data))
-        self.pages.keep((segment.sequence, block), entries, 2 * place.size)
+        self.pages.keep((segment.sequence, block), entries, 2 * size)
         return entries
 
-    def _bytes(self, segment: Segment, position: int, size: int) -> bytes:
+    def _bytes(self, segment: Segment, size: int, position: int) -> bytes:
         key = (segment.sequence, "bytes", position)
         data: bytes | None = self.pages.cached_page(key)
         if data is None:

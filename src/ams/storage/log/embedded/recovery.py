@@ -20,18 +20,8 @@ from ams.storage.files import NEW, Disk, open_file
 from ams.storage.log.embedded.catalog import Segment, Tail, TopicState
 from ams.storage.log.embedded.journal import RestoredJournal, write_image
 from ams.storage.log.embedded.options import LogOptions
-from ams.storage.log.embedded.record import RecordKind
-from ams.storage.log.embedded.scan import (
-    RESTORE_HINT,
-    ControlRecord,
-    Damage,
-    Scanned,
-    Trimmed,
-    images_in,
-    in_order,
-    read_image,
-    scan,
-)
+from ams.storage.log.embedded.record import RecordHeader, RecordKind, read_control
+from ams.storage.log.embedded.scan import RESTORE_HINT, Damage, Scanned, Trimmed, images_in, in_order, read_image, scan
 from ams.storage.log.embedded.segment import (
     CHAINS,
     CURSORS,
@@ -263,10 +253,10 @@ class _RecoveryRun:
 
     def _replay(self) -> None:
         controls = [control for found in self._scanned.values() for control in found.controls]
-        later = sorted((each for each in controls if each.commit > self._known), key=lambda each: each.commit)
-        for control in later:
-            self._apply_control(control)
-        dropped = {each.topic for each in later if each.kind == RecordKind.DROP}
+        later = sorted((each for each in controls if each[0].commit > self._known), key=lambda each: each[0].commit)
+        for header, body in later:
+            self._apply_control(header, body)
+        dropped = {header.topic for header, _ in later if header.kind == RecordKind.DROP}
         for sequence in sorted(self._scanned):
             for topic, tail in self._scanned[sequence].tails.items():
                 state = self._log.topics.get(topic)
@@ -301,19 +291,19 @@ class _RecoveryRun:
         journal.bytes = sum(len(each.body) for each in kept)
         journal.commit = kept[-1].commit if kept else journal.image
 
-    def _apply_control(self, control: ControlRecord) -> None:
-        topics = self._log.topics
-        if control.kind == RecordKind.DROP:
-            topics.pop(control.topic, None)
-        elif control.kind == RecordKind.CREATE:
-            state = topics.setdefault(control.topic, self._new_topic(control.topic, control.retention))
-            state.begin_at(control.oldest, control.published)
-        elif control.topic in topics:
-            topic = topics[control.topic]
-            topic.oldest = max(topic.oldest, control.oldest)
-            if control.kind == RecordKind.RETENTION:
-                topic.retention = control.retention
-                topic.kind = class_of(control.retention or self._options.retention)
+    def _apply_control(self, header: RecordHeader, body: bytes) -> None:
+        topics, (retention, published) = self._log.topics, read_control(body)
+        if header.kind == RecordKind.DROP:
+            topics.pop(header.topic, None)
+        elif header.kind == RecordKind.CREATE:
+            state = topics.setdefault(header.topic, self._new_topic(header.topic, retention))
+            state.begin_at(header.first, published)
+        elif header.topic in topics:
+            topic = topics[header.topic]
+            topic.oldest = max(topic.oldest, header.first)
+            if header.kind == RecordKind.RETENTION:
+                topic.retention = retention
+                topic.kind = class_of(retention or self._options.retention)
 
     def _note_classes(self, kind: RetentionClass, segments: list[Segment]) -> None:
         there = {topic for each in segments if each.entries for topic in each.entries.topics}

@@ -236,13 +236,6 @@ class TopicExtent(NamedTuple):
 NO_EXTENT = TopicExtent(Offset(0), Milliseconds(0))
 
 
-class BlockAt(NamedTuple):
-    """Position and size of a block in the file."""
-
-    position: int
-    size: int
-
-
 def encode_index(
     class_code: int,
     sequence: int,
@@ -323,13 +316,13 @@ class Directory:
         """Return the number of the topic's last block."""
         return row.block + (row.entries + ENTRIES_PER_BLOCK - 1) // ENTRIES_PER_BLOCK - 1
 
-    def place(self, row: TopicRow, block: int) -> BlockAt:
-        """Return position and size of a block of entries in the file."""
+    def place(self, row: TopicRow, block: int) -> tuple[int, int]:
+        """Return size and position of a block of entries in the file."""
         count = min(ENTRIES_PER_BLOCK, row.entries - (block - row.block) * ENTRIES_PER_BLOCK)
-        return BlockAt(self._positions[block], count * _ENTRY_BYTES + _CHECKSUM_BYTES)
+        return count * _ENTRY_BYTES + _CHECKSUM_BYTES, self._positions[block]
 
-    def key_place(self, hashed: bytes) -> BlockAt | None:
-        """Return position and size of the only block that can hold a key, or None."""
+    def key_place(self, hashed: bytes) -> tuple[int, int] | None:
+        """Return size and position of the only block that can hold a key, or None."""
         data, fences = self._data, self._key_fences
         starts = range(fences, fences + 16 * self.head.key_blocks, 16)
         number = bisect_right(starts, hashed, key=lambda start: data[start : start + 16]) - 1
@@ -337,7 +330,7 @@ class Directory:
             return None
         count = min(KEYS_PER_BLOCK, self.head.keys - number * KEYS_PER_BLOCK)
         full = KEYS_PER_BLOCK * _KEY.size + _CHECKSUM_BYTES
-        return BlockAt(self.head.keys_position + number * full, count * _KEY.size + _CHECKSUM_BYTES)
+        return count * _KEY.size + _CHECKSUM_BYTES, self.head.keys_position + number * full
 
     def _topic(self, number: int) -> TopicId:
         return TopicId(self._data[number * _ROW.size : number * _ROW.size + 16])

@@ -403,17 +403,11 @@ class _Verification:
         groups, is_whole = in_order((each for found in self._scanned for each in found.cursors), self._image)
         if not is_whole:
             self._note(os.path.join(self._folder, CURSORS.name), 0, "groups of cursors are missing")
-        return ScanReport(
-            len(self._scanned),
-            self._indexes,
-            sum(each.records for each in self._scanned),
-            sum(each.messages for each in self._scanned),
-            len({topic for each in self._scanned for topic in each.content.topics}),
-            (*cursors, *(each.body for each in groups)),
-            self._bytes,
-            tuple(self._torn),
-            tuple(self._damage),
-        )
+        scanned, bodies = self._scanned, (*cursors, *(each.body for each in groups))
+        records, messages = sum(each.records for each in scanned), sum(each.messages for each in scanned)
+        counts = (len(scanned), self._indexes, records, messages)
+        topics = {topic for each in scanned for topic in each.content.topics}
+        return ScanReport(*counts, len(topics), bodies, self._bytes, tuple(self._torn), tuple(self._damage))
 
     def _check_image(self) -> list[bytes]:
         images = images_in(self._files, self._folder)

@@ -136,7 +136,6 @@ class KeyedAppends:
         self, partition: Partition, hashed: bytes, claim: Claim, messages: Sequence[Message], until: float
     ) -> Appended | None:
         """Raise `LogUnavailable` while the claim may still be settled, `KeyReused` for other content."""
-        same = is_content(claim.content, messages)
         if claim.appended is None and claim.age < CLAIM_WAIT_MS:
             raise LogUnavailable
         found = claim.appended
@@ -144,7 +143,7 @@ class KeyedAppends:
             bounds = await self._reader.settled_bounds(partition)
             bounds = Bounds(max(claim.end, bounds.oldest), bounds.end)
             found = await find_append(self._connection, partition, hashed, bounds, len(messages))
-        if found is not None and not same:
+        if found is not None and not is_content(claim.content, messages):
             raise KeyReused
         if found is not None and claim.appended is None:
             await self._settle(partition, hashed, found, until)

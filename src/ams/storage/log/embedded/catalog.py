@@ -208,8 +208,7 @@ class SegmentCatalog:
 
     def find(self, topic: TopicState, offset: Offset) -> IndexPosition | None:
         """Return the position of `offset` or of the first message after it, or None."""
-        near = self._near(topic, offset)
-        if near is not None:
+        if (near := self._near(topic, offset)) is not None:
             return near
         found = [place for segments in self.by_class if (place := self._in_class(segments, topic.id, offset))]
         if not found:

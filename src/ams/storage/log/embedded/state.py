@@ -22,7 +22,7 @@ from ams.storage.log.embedded.group_commit import Append, CommitOutcome, Control
 from ams.storage.log.embedded.options import LogOptions
 from ams.storage.log.embedded.record import RecordKind
 from ams.storage.log.embedded.segment import CHAINS, CURSORS, HEAD_BYTES, IMAGE_SUFFIX, index_path, sequence_of
-from ams.storage.log.embedded.segment_index import KEYED_RESULT, SegmentEntries, TopicRow
+from ams.storage.log.embedded.segment_index import KEYED_RESULT, SegmentEntries
 
 
 class LogFile(NamedTuple):
@@ -73,11 +73,6 @@ class LogState:
             if segment.kind is not CURSORS:
                 self.unsealed.append(segment)
         self.commit = max(self.commit, outcome.commit)
-
-    def table_rows(self) -> tuple[int, list[TopicRow]]:
-        """Return the table of topics. Runs on the sealing thread. Reads the commit first: newer rows do no harm."""
-        commit = self.commit
-        return commit, [topic.row() for topic in list(self.topics.values())]
 
     def parts(self) -> Sequence[LogFile]:
         """Return the files of the log with their valid lengths: no message is cut in half."""

@@ -244,7 +244,8 @@ class Upkeep:
         """Write the index of a segment, durably, on the thread; `earlier`: those before it in its class, in order."""
         assert segment.entries is not None
         reach = self._reach_before(segment, earlier) | _own_reach(segment.entries)
-        commit, rows = self._state.table_rows()
+        commit = self._state.commit  # read before the rows: newer ones do no harm
+        rows = [topic.row() for topic in list(self._state.topics.values())]
         data = encode_index(segment.kind.code, segment.sequence, segment.length, commit, rows, segment.entries, reach)
         write_whole(self._files, segment.index_path, data)
         self._reach[segment.kind.code] = (segment.sequence, reach)

@@ -91,7 +91,7 @@ class _RetentionHold:
         if service is None or service.embedded is None:
             self._answers.put(None)
             return
-        async with service.embedded.keep_files() as files:
+        async with service.embedded.upkeep.keep_files() as files:
             while True:
                 try:
                     async with asyncio.timeout(ANSWER_SECONDS):

@@ -11,8 +11,7 @@ from typing import Any
 from ams.cli import main
 from ams.service import subscriptions
 from ams.storage.files import NEW
-from ams.storage.log.embedded.preallocation import Ahead
-from ams.storage.log.embedded.segment import Spare, Writer
+from ams.storage.log.embedded.segment import Ahead, Spare, Writer
 from ams.storage.log.embedded.upkeep import Upkeep
 
 REUSED, AHEAD = "reused", "ahead"  # what it says of a segment, and of pages

@@ -178,7 +178,7 @@ async def test_a_dead_log_ends_open_pulls_and_refuses_copies(tmp_path: Path, mon
         await publish(http)
         assert (await waiting).status_code == 500
         assert run.service.embedded is not None
-        async with run.service.embedded.keep_files() as parts:
+        async with run.service.embedded.upkeep.keep_files() as parts:
             with pytest.raises(LogUnavailable):
                 await parts()
 
@@ -278,7 +278,7 @@ async def test_a_failed_round_is_counted_and_the_next_is_tried(tmp_path: Path, m
 def wake(run: RunningService) -> None:
     assert run.service.embedded is not None
     assert run.service.push.runner is not None
-    run.service.embedded._upkeep.rounds.soon()
+    run.service.embedded.upkeep.rounds.soon()
     run.service.push.runner._holding.wake()
 
 

@@ -360,8 +360,8 @@ async def test_an_issuer_that_does_not_give_its_keys_is_told(use_cases: UseCases
 
 @pytest.mark.parametrize(("minutes", "wrong"), [(2, False), (90, True)])
 async def test_a_backup_that_keeps_retention_waiting_is_told(use_cases: UseCases, minutes: int, wrong: bool) -> None:
-    doctor = replace(service_doctor_of(use_cases), copied_for=use_cases.engines.log.kept_for)
-    async with use_cases.engines.log.keep_files():
+    doctor = replace(service_doctor_of(use_cases), copied_for=use_cases.engines.log.upkeep.kept_for)
+    async with use_cases.engines.log.upkeep.keep_files():
         use_cases.engines.clock.advance(minutes * 60_000)
         [found] = await doctor.look()
 

@@ -35,6 +35,7 @@ from ams.storage.log.embedded import EmbeddedLog, state
 from ams.storage.log.embedded.catalog import SegmentCatalog, TopicState
 from ams.storage.log.embedded.pages import OpenFiles
 from ams.storage.log.embedded.state import LogState
+from ams.storage.log.embedded.upkeep import Upkeep
 from ams.storage.registry.projects import QuotaRecords
 from ams.storage.registry.resources import SubscriptionRecords
 from simulation.disk import NodeDisk
@@ -338,18 +339,18 @@ def refused_and_stored() -> Planted:
 
 def half_a_backup() -> Planted:
     """A backup has only half of each growing file."""
-    kept = EmbeddedLog.keep_files
+    kept = Upkeep.keep_files
 
     @contextlib.asynccontextmanager
-    async def halve_files(log: EmbeddedLog) -> AsyncIterator[Any]:
-        async with kept(log) as files:
+    async def halve_files(upkeep: Upkeep) -> AsyncIterator[Any]:
+        async with kept(upkeep) as files:
 
             async def halves() -> Any:
                 return [each._replace(length=each.length and each.length // 2) for each in await files()]
 
             yield halves
 
-    return replace(EmbeddedLog, "keep_files", halve_files)
+    return replace(Upkeep, "keep_files", halve_files)
 
 
 FAULTS: Mapping[Fault, frozenset[str]] = {

@@ -12,7 +12,7 @@ from ams.cluster.ownership import SharedOwnership
 from ams.storage.cursors import postgresql_rows
 from ams.storage.cursors.postgresql import PostgresCursors
 from ams.storage.database.invalidation import Invalidations
-from ams.storage.log.kafka.batches import TopicQueue
+from ams.storage.log.kafka.sender import TopicQueue
 from simulation.cluster.running import cluster_scenario_of, run_cluster
 from simulation.search import law_of
 from tests.simulation.planted import Fault, Planted

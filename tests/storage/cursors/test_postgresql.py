@@ -17,8 +17,7 @@ from ams.storage.cursors import postgresql_rows as rows
 from ams.storage.cursors.acks import AckProgress
 from ams.storage.cursors.base import Cursor, CursorHandOut
 from ams.storage.cursors.entries import StoredProgress
-from ams.storage.cursors.postgresql import PostgresCursors
-from ams.storage.cursors.postgresql_batches import CursorCall, Step, apply_calls
+from ams.storage.cursors.postgresql import CursorCall, PostgresCursors, Step, apply_calls
 from ams.storage.cursors.postgresql_rows import SERIES_VERSIONS, CursorStanding, DatabaseTime, TableRow
 from local_cluster.ports import free_port
 from simulation.histories.attempts import Outcome

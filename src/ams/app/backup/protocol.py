@@ -70,7 +70,7 @@ async def _answer(
 ) -> None:
     began = time.monotonic()
     try:
-        async with log.keep_files() as files:
+        async with log.upkeep.keep_files() as files:
             logger.info("backup.begun")
             await _answer_requests(reader, writer, files, silent_seconds)
     except TimeoutError:

@@ -236,9 +236,9 @@ def message_flow(settings: Settings, engines: Engines, to_nodes: HttpClient) -> 
     counting = Counting(registry, log, counts, by_topic=settings.metrics_labels)
     workers = Pool()
     validators = Validators(registry, LongChecks(workers))
-    stored = StoredBytes(registry, log, clock, engines.embedded)
+    stored = StoredBytes(registry, log, clock, engines.embedded.upkeep if engines.embedded else None)
     if engines.embedded:
-        engines.embedded.keep_needed(partial(needed_offsets, registry, cursors), stored.owners_near_limit)
+        engines.embedded.upkeep.keep_needed(partial(needed_offsets, registry, cursors), stored.owners_near_limit)
     publisher = Publisher(registry, log, settings.max_message_bytes, validators, counts, stored)
     unread = UnreadAnswers(affordable_bytes(settings.max_unread_bytes))
     deliverer = Deliverer(
@@ -310,7 +310,7 @@ def routes(
         _remedies(settings, engines),
         {"registry": lambda: registry.away},
         issuers=identity.issuers,
-        copied_for=engines.embedded.kept_for if engines.embedded else lambda: None,
+        copied_for=engines.embedded.upkeep.kept_for if engines.embedded else lambda: None,
         leap=lambda: engines.retention_clock.leap,
         not_base64=lambda: counting.not_base64,
         nodes=LeaseTable(registry, PARALLEL).holders if nodes.name else None,

@@ -171,10 +171,11 @@ class _Opening:
             return self._keep(await opened)
         # Local import: only PostgreSQL needs its driver.
         from ams.storage.cursors.postgresql import PostgresCursors
+        from ams.storage.cursors.postgresql_rows import DatabaseTime
 
         attempt = partial(
-            PostgresCursors.open, self.settings.registry, password=self.settings.registry_password, clock=self.clock,
-            exists=registry.topics.exists,
+            PostgresCursors.open, self.settings.registry, password=self.settings.registry_password,
+            time=DatabaseTime(self.clock), exists=registry.topics.exists,
         )  # fmt: skip
         return self._keep(await retry_until_available("PostgreSQL", attempt, self.tell))
 

@@ -5,7 +5,6 @@
 - `entries`: encoding of acknowledgements.
 - `embedded`: store of one node: in memory, durable in the log.
 - `embedded_rows`: encoding of cursors and of groups of changes.
-- `postgresql`: store of clusters: no state in memory that other nodes need.
+- `postgresql`: store of clusters: batched updates of rows; no state in memory that other nodes need.
 - `postgresql_rows`: cursors and entries as rows with a version.
-- `postgresql_batches`: batched updates of these rows.
 """

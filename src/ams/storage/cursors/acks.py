@@ -137,9 +137,7 @@ def apply_update(progress: AckProgress, change: AckUpdate) -> AckProgress:
 
 def apply_seek(progress: AckProgress, floor: Offset, epoch: int, done: BitMap64 | None = None) -> AckProgress:
     """Seek to `floor` in another epoch, with the offsets `done` above it; the other state is reset."""
-    if done is None:
-        return empty_progress(floor, epoch, progress.run)
-    above = done.copy()
+    above = BitMap64() if done is None else done.copy()
     floor = first_missing(above, floor)
     above.remove_range(0, floor)
     return AckProgress(floor, epoch, progress.run, above, {})

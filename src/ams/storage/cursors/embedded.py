@@ -119,11 +119,11 @@ class EmbeddedCursors:
         """Create a cursor. With `handed` it counts as created long ago, so that the next start gives it grace."""
         old, now = self._entries.get(subscription), Milliseconds(0) if handed > offset else self._clock.wall()
         cursor = Cursor(topic, offset, lost=lost)
-        entry = self._entries[subscription] = CursorState(cursor, now, next(self._changes), cursor)
+        entry = self._entries[subscription] = CursorState(subscription, cursor, now, next(self._changes), cursor)
         if old is not None:
             entry.settled, entry.disk, entry.settled_progress = old.settled, old.disk, old.settled_progress
-        self._reset_acks(subscription, entry, old or self._dropped.get(subscription), cursor)
-        await self._join(subscription, entry)
+        self._reset_acks(entry, old or self._dropped.get(subscription), cursor)
+        await self._join(entry)
 
     async def drop(self, subscription: SubscriptionId) -> None:
         entry = self._entries.pop(subscription, None)
@@ -135,7 +135,8 @@ class EmbeddedCursors:
         self._gone += entry.cursor.lost
         self._group.dropped.add(subscription)
         self._group.lost += entry.cursor.lost
-        await self._join(subscription, None)
+        self._group.rows[subscription] = None
+        await self._join_group()
 
     async def subscriptions(self) -> frozenset[SubscriptionId]:
         return frozenset(self._entries)
@@ -147,9 +148,9 @@ class EmbeddedCursors:
         entry = self._entry(subscription)
         if entry.cursor.topic != topic:
             cursor = base.follow_topic(entry.cursor, topic)
-            self._reset_acks(subscription, entry, entry, cursor)
+            self._reset_acks(entry, entry, cursor)
             if self._must_store(entry, cursor):
-                await self._join(subscription, entry)
+                await self._join(entry)
         return base.position_of(entry.cursor)
 
     def cached_position(self, _subscription: SubscriptionId, _topic: TopicId) -> None:
@@ -175,12 +176,12 @@ class EmbeddedCursors:
             progress = entry.progress
             if progress is not None and acks.is_parallel(progress):
                 cursor = entry.cursor._replace(lost=entry.cursor.lost + acks.count_lost(progress, oldest))
-                await self._settle_if_changed(subscription, entry, acks.raise_floor(progress, oldest), cursor)
+                await self._settle_if_changed(entry, acks.raise_floor(progress, oldest), cursor)
                 return base.position_of(entry.cursor)
             cursor = base.retain(entry.cursor, oldest)
-            self._reset_acks(subscription, entry, entry, cursor)
+            self._reset_acks(entry, entry, cursor)
             if self._must_store(entry, cursor):
-                await self._join(subscription, entry)
+                await self._join(entry)
         return base.position_of(entry.cursor)
 
     async def hand_out(
@@ -197,7 +198,7 @@ class EmbeddedCursors:
         entry = self._entry(subscription)
         cursor = base.acknowledge(entry.cursor, last, deadline, self._clock.monotonic())
         if self._must_store(entry, cursor):
-            await self._join(subscription, entry)
+            await self._join(entry)
 
     async def newest_hand_out(self, subscription: SubscriptionId) -> Outstanding | None:
         handed = self._entry(subscription).cursor.handed
@@ -210,10 +211,10 @@ class EmbeddedCursors:
         if entry.cursor.topic != topic:
             return False
         cursor = base.seek(entry.cursor, offset)
-        self._reset_acks(subscription, entry, entry, cursor)
+        self._reset_acks(entry, entry, cursor)
         entry.move(cursor, next(self._changes))
         entry.sought = self._clock.wall()
-        await self._join(subscription, entry)
+        await self._join(entry)
         return True
 
     async def take_over(self, subscription: SubscriptionId, topic: TopicId) -> AckProgress:
@@ -221,7 +222,7 @@ class EmbeddedCursors:
         entry = self._entry(subscription)
         progress = entry.progress or _start(entry.cursor)
         progress = progress._replace(run=progress.run + 1)
-        await self._settle(subscription, entry, progress, entry.cursor)
+        await self._settle(entry, progress, entry.cursor)
         return acks.copy_progress(progress)
 
     async def progress(self, subscription: SubscriptionId) -> AckProgress:
@@ -234,7 +235,7 @@ class EmbeddedCursors:
         progress = entry.progress
         if progress is None or not run or (progress.epoch, progress.run) != (epoch, run):
             return False
-        await self._settle_if_changed(subscription, entry, acks.apply_update(progress, change), entry.cursor)
+        await self._settle_if_changed(entry, acks.apply_update(progress, change), entry.cursor)
         return True
 
     async def restore(self, subscription: SubscriptionId, topic: TopicId, floor: Offset, done: BitMap64) -> int | None:
@@ -244,7 +245,7 @@ class EmbeddedCursors:
         cursor = base.seek(entry.cursor, floor)
         progress = acks.apply_seek(entry.progress or _start(entry.cursor), floor, cursor.generation, done)
         entry.sought = self._clock.wall()
-        await self._settle(subscription, entry, progress, cursor, anew=True)
+        await self._settle(entry, progress, cursor, anew=True)
         return progress.epoch
 
     async def close(self) -> None:
@@ -270,45 +271,33 @@ class EmbeddedCursors:
             entry.move(cursor, next(self._changes))
         return not entry.is_stored
 
-    async def _settle_if_changed(
-        self, subscription: SubscriptionId, entry: CursorState, after: AckProgress, cursor: Cursor
-    ) -> None:
+    async def _settle_if_changed(self, entry: CursorState, after: AckProgress, cursor: Cursor) -> None:
         """Store a progress. Without a change, wait for earlier changes, which the caller may have seen."""
         if after is not entry.progress:
-            await self._settle(subscription, entry, after, cursor)
+            await self._settle(entry, after, cursor)
         elif not entry.is_stored:
-            await self._join(subscription, entry)
+            await self._join(entry)
 
-    async def _settle(
-        self,
-        subscription: SubscriptionId,
-        entry: CursorState,
-        progress: AckProgress,
-        cursor: Cursor,
-        *,
-        anew: bool = False,
-    ) -> None:
+    async def _settle(self, entry: CursorState, progress: AckProgress, cursor: Cursor, *, anew: bool = False) -> None:
         """Store a progress and always the row: after a failed seek the disk has an epoch without entries."""
         entry.move(cursor._replace(offset=progress.floor), next(self._changes))
         entry.progress = progress
-        self._note_acks(subscription, AckChange(progress, anew))
-        await self._join(subscription, entry)
+        self._note_acks(entry.subscription, AckChange(progress, anew))
+        await self._join(entry)
 
-    def _reset_acks(
-        self, subscription: SubscriptionId, entry: CursorState, before: CursorState | None, cursor: Cursor
-    ) -> None:
+    def _reset_acks(self, entry: CursorState, before: CursorState | None, cursor: Cursor) -> None:
         """Reset the acknowledgements of a parallel subscription whose cursor seeks."""
         if before is not None and before.progress is not None:
             entry.progress = acks.apply_seek(before.progress, cursor.offset, cursor.generation)
-            self._note_acks(subscription, AckChange(entry.progress, anew=True))
+            self._note_acks(entry.subscription, AckChange(entry.progress, anew=True))
 
     def _note_acks(self, subscription: SubscriptionId, change: AckChange) -> None:
         known = self._group.acks.get(subscription)
         is_anew = change.anew or (known is not None and (known.anew or known.progress is None))
         self._group.acks[subscription] = AckChange(change.progress, is_anew)
 
-    def _join(self, subscription: SubscriptionId, entry: CursorState | None) -> asyncio.Future[None]:
-        self._group.rows[subscription] = entry.row if entry else None
+    def _join(self, entry: CursorState) -> asyncio.Future[None]:
+        self._group.rows[entry.subscription] = entry.row
         return self._join_group()
 
     def _join_group(self) -> asyncio.Future[None]:
@@ -411,7 +400,7 @@ class EmbeddedCursors:
             grace = Grace(end, now, quiet) if end > offset else None
             cursor = row.cursor._replace(offset=end if is_past else offset, grace=grace)
             disk = row._replace(change=next(self._changes))
-            entry = CursorState(cursor, row.sought, disk.change, cursor, disk, progress, known)
+            entry = CursorState(subscription, cursor, row.sought, disk.change, cursor, disk, progress, known)
             self._entries[subscription] = entry
             if not is_past and progress is known:
                 continue

@@ -66,6 +66,7 @@ class AckChange(NamedTuple):
 class CursorState:
     """A cursor in memory and on disk."""
 
+    subscription: SubscriptionId
     cursor: Cursor
     sought: Milliseconds
     change: int  # number of its last change to be stored

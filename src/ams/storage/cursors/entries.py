@@ -16,7 +16,7 @@ before a seek and are ignored, so a seek writes nothing here.
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 from pyroaring import BitMap64
@@ -33,22 +33,18 @@ MAX_DELTA_BYTES = 256 << 10
 _DELTA, _IMAGE = b"\x03", b"\x04"
 _HEAD = 5
 T = TypeVar("T")
+Done = TypeVar("Done", list[int], bytes)
 
 
-class _Delta(msgspec.Struct, array_like=True, frozen=True):
+class _Entry(msgspec.Struct, Generic[Done], array_like=True, frozen=True):
     epoch: int
-    ranges: list[int]
+    done: Done
     failures: list[int]
     horizon: tuple[int, int] | None
     taken_back: list[list[int]]
 
 
-class _Image(msgspec.Struct, array_like=True, frozen=True):
-    epoch: int
-    bitmap: bytes
-    failures: list[int]
-    horizon: tuple[int, int] | None
-    taken_back: list[list[int]]
+_TYPES: Mapping[bytes, Any] = {_DELTA: _Entry[list[int]], _IMAGE: _Entry[bytes]}  # ranges; a bitmap
 
 
 class CursorEntry(NamedTuple):
@@ -76,21 +72,20 @@ class EntryUpdate(NamedTuple):
     after: StoredProgress
 
 
-def next_write(kept: StoredProgress, progress: AckProgress, *, anew: bool = False) -> EntryUpdate:
-    """Return the rows to write: a delta, or by compaction an image. `anew`: stored entries are not of `progress`."""
+def next_write(kept: StoredProgress, progress: AckProgress) -> EntryUpdate:
+    """Return the rows to write: a delta, or by compaction an image."""
     if acks.is_empty(progress):
         return EntryUpdate(kept.entries > 0, None, StoredProgress(progress, number=kept.number))
     number = kept.number + 1
     is_due = kept.entries >= MAX_DELTAS or kept.size >= MAX_DELTA_BYTES
-    if anew or is_due or kept.is_stale or kept.progress.epoch != progress.epoch:
+    if is_due or kept.is_stale or kept.progress.epoch != progress.epoch:
         entry = CursorEntry(number, image(progress))
         return EntryUpdate(kept.entries > 0, entry, StoredProgress(progress, 1, number))
     data = delta(kept.progress, progress)
     if data is None:
         return EntryUpdate(False, None, kept._replace(progress=progress))
-    return EntryUpdate(
-        False, CursorEntry(number, data), StoredProgress(progress, kept.entries + 1, number, kept.size + len(data))
-    )
+    after = StoredProgress(progress, kept.entries + 1, number, kept.size + len(data))
+    return EntryUpdate(False, CursorEntry(number, data), after)
 
 
 def replay_entries(start: AckProgress, entries: Iterable[CursorEntry]) -> StoredProgress:
@@ -102,23 +97,21 @@ def replay_entries(start: AckProgress, entries: Iterable[CursorEntry]) -> Stored
         found = _decode_entry(data)
         if found.epoch != start.epoch:
             is_stale = True
-        elif isinstance(found, _Image):
-            above = acks.apply_seek(start, start.floor, start.epoch, decode_bitmap(found.bitmap))
+        elif isinstance(found.done, bytes):
+            above = acks.apply_seek(start, start.floor, start.epoch, decode_bitmap(found.done))
             progress = acks.apply_update(above, _change((), found))
             deltas = []
         else:
-            deltas.append(_change(_ranges(found.ranges), found))
+            deltas.append(_change(_ranges(found.done), found))
             size += len(data)
     return StoredProgress(acks.apply_update(progress, acks.join_changes(deltas)), count, newest, size, is_stale)
 
 
 def image(progress: AckProgress) -> bytes:
     """Encode the whole state."""
-    counts = _gaps_of_failures(progress.failures)
-    taken_back = _lists_of_marks(progress.taken_back)
-    return _frame_entry(
-        _IMAGE, _Image(progress.epoch, encode_bitmap(progress.done), counts, progress.horizon, taken_back)
-    )
+    counts, marks = _gaps_of_failures(progress.failures), _lists_of_marks(progress.taken_back)
+    entry = _Entry(progress.epoch, encode_bitmap(progress.done), counts, progress.horizon, marks)
+    return _frame_entry(_IMAGE, entry)
 
 
 def delta(before: AckProgress, after: AckProgress) -> bytes | None:
@@ -130,34 +123,33 @@ def delta(before: AckProgress, after: AckProgress) -> bytes | None:
     if not (added or failures or horizon or taken_back):
         return None
     counts, marks = _gaps_of_failures(failures), _lists_of_marks(taken_back)
-    return _frame_entry(_DELTA, _Delta(after.epoch, _gaps(added), counts, horizon, marks))
+    return _frame_entry(_DELTA, _Entry(after.epoch, _gaps(added), counts, horizon, marks))
 
 
-def _frame_entry(kind: bytes, array: _Delta | _Image) -> bytes:
-    content = msgspec.msgpack.encode(array)
+def _frame_entry(kind: bytes, entry: _Entry[Any]) -> bytes:
+    content = msgspec.msgpack.encode(entry)
     return kind + _checksum(content) + content
 
 
-def _decode_entry(data: bytes) -> _Delta | _Image:
+def _decode_entry(data: bytes) -> _Entry[Any]:
     """Raise `ValueError` for a damaged entry, or one of another version."""
     kind, checksum, content = data[:1], data[1:_HEAD], data[_HEAD:]
     if checksum != _checksum(content):
         raise ValueError("an entry that does not match its checksum")
+    if kind not in _TYPES:
+        raise ValueError(f"an entry of kind {kind.hex()}, which another version wrote")
     try:
-        if kind == _DELTA:
-            return msgspec.msgpack.decode(content, type=_Delta)
-        if kind == _IMAGE:
-            return msgspec.msgpack.decode(content, type=_Image)
+        entry: _Entry[Any] = msgspec.msgpack.decode(content, type=_TYPES[kind])
     except msgspec.DecodeError as error:
         raise ValueError(f"an entry that cannot be read: {error}") from None
-    raise ValueError(f"an entry of kind {kind.hex()}, which another version wrote")
+    return entry
 
 
 def _checksum(content: bytes) -> bytes:
     return zlib.crc32(content).to_bytes(4, "little")
 
 
-def _change(done: Sequence[Range], found: _Delta | _Image) -> AckUpdate:
+def _change(done: Sequence[Range], found: _Entry[Any]) -> AckUpdate:
     horizon = found.horizon and Horizon(Offset(found.horizon[0]), Milliseconds(found.horizon[1]))
     offset, failures = 0, dict[Offset, int]()
     for gap, count in _pairs(found.failures):

@@ -5,36 +5,259 @@ subscriptions. All cursors requested in one turn of the event loop are read by o
 so one node may pull and another acknowledge, and a restart loses nothing. A cursor beyond the end of its topic (after
 the restore of an older log) stays there: pulls are empty until the topic reaches it or a seek moves it. `ams doctor`
 reports it.
+
+Updates are batched, with optimistic locking: all calls of one turn of the event loop become one statement. A call is a
+function of a cursor (`ams.storage.cursors.base`) or of a parallel subscription's acknowledgements
+(`ams.storage.cursors.postgresql_rows`); each kind has a mover of its own. The call is computed on the cached row,
+several calls for one cursor in order. The write succeeds if the row's version is unchanged. Otherwise the row is read
+and the call computed again. An answer without a write, also an error, comes from a row read after the call began.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from itertools import chain
+from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 import structlog
+from pyroaring import BitMap64
 
-from ams.core.clock import Clock, Milliseconds, SystemClock
+from ams.core.clock import Milliseconds, SystemClock
 from ams.core.coalescing import BatchedRequest
-from ams.core.errors import AmsError, CursorsUnavailable, SubscriptionGone, TopicGone, Unusable
+from ams.core.errors import OUTCOME_UNKNOWN, AmsError, CursorsUnavailable, SubscriptionGone, TopicGone, Unusable
 from ams.core.names import Offset, SubscriptionId, TopicId
 from ams.storage import postgresql
 from ams.storage.cursors import acks, base
 from ams.storage.cursors import postgresql_rows as rows
 from ams.storage.cursors.acks import AckProgress, AckUpdate
 from ams.storage.cursors.base import NO_HAND_OUT, Cursor, Oldest, Outstanding, Position, TopicOffset
-from ams.storage.cursors.postgresql_batches import MAX_SEEN, Mover
-from ams.storage.cursors.postgresql_rows import CursorStanding, DatabaseTime, TableRow
+from ams.storage.cursors.postgresql_rows import CursorStanding, DatabaseTime, Moves, TableRow
 from ams.storage.postgresql import Connection, Interrupted, ReconnectingConnection
 
-if TYPE_CHECKING:
-    from pyroaring import BitMap64
-
 T = TypeVar("T")
-Exists = Callable[[TopicId], Awaitable[bool]]
-Step = Callable[[CursorStanding], tuple[CursorStanding, T]]
-
+V = TypeVar("V")
 log = structlog.get_logger("ams.cursors")
+Exists = Callable[[TopicId], Awaitable[bool]]
+Step = Callable[[V], tuple[V, Any]]  # returns the moved cursor and the answer, or raises an `AmsError`
+StandingStep = Callable[[CursorStanding], tuple[CursorStanding, T]]
+Read = Callable[[Connection, DatabaseTime, Iterable[SubscriptionId]], Awaitable[Mapping[SubscriptionId, TableRow[V]]]]
+Write = Callable[
+    [Connection, DatabaseTime, Moves[V], float], Awaitable[Mapping[SubscriptionId, TableRow[V]]]
+    # Writes rows whose versions are unchanged, within a number of seconds; returns the written rows.
+]
+MAX_SEEN = 20_000  # cached rows; the whole cache is cleared when it is full
+MIN_OWN_MOVES = 4  # consecutive moves without another writer, after which the cached cursor is trusted
+
+
+@dataclass(slots=True, eq=False)
+class CursorCall(Generic[V]):
+    """One call that waits for its answer."""
+
+    step: Step[V]
+    give_up: float  # event loop time
+    answer: asyncio.Future[Any]
+    series: int | None = None  # first version written by this call: after a lost answer, the row shows its success
+    found: Callable[[V], Any] = lambda _: True  # the answer in that case
+    refused: Any = None  # the answer "nothing was written", which an unsure call must not give
+    unsure: bool = False
+    """The answer of the database was lost. The retry always writes, because reads may show an older state."""
+
+    def finish(self, outcome: Any) -> None:
+        """Answer, unless the caller was cancelled."""
+        if self.answer.done():
+            return
+        if isinstance(outcome, AmsError):
+            self.answer.set_exception(outcome)
+        else:
+            self.answer.set_result(outcome)
+
+
+Calls = Mapping[SubscriptionId, Sequence[CursorCall[V]]]
+
+
+class AppliedCalls(NamedTuple, Generic[V]):
+    """The result of a cursor's calls, in order; valid if the row is unchanged when it is written."""
+
+    before: TableRow[V]
+    after: TableRow[V]
+    calls: Sequence[CursorCall[V]]
+    outcomes: Sequence[Any]
+
+    @property
+    def moves(self) -> bool:
+        """True if there is a row to write."""
+        return self.after is not self.before
+
+    def finish(self) -> None:
+        """Answer all calls."""
+        for call, outcome in zip(self.calls, self.outcomes, strict=True):
+            call.finish(outcome)
+
+
+def apply_calls(row: TableRow[V], calls: Sequence[CursorCall[V]]) -> AppliedCalls[V]:
+    """Compute calls on a row, in order."""
+    after, outcomes = row, []
+    for call in calls:
+        after, outcome = _apply(after, call)
+        outcomes.append(outcome)
+    return AppliedCalls(row, after, calls, outcomes)
+
+
+def _apply(row: TableRow[V], call: CursorCall[V]) -> tuple[TableRow[V], Any]:
+    if call.unsure and call.series is not None and row.stems_from(call.series):
+        value, outcome = row.value, call.found(row.value)
+    else:
+        try:
+            value, outcome = call.step(row.value)
+        except AmsError as error:
+            return row, error
+    if call.unsure and call.refused is not None and outcome == call.refused:
+        return row, CursorsUnavailable(OUTCOME_UNKNOWN)
+    if value is not row.value and call.series is not None:
+        return TableRow(value, call.series), outcome
+    if value is not row.value or call.unsure:
+        return TableRow(value, row.version + 1), outcome
+    return row, outcome
+
+
+class Mover(Generic[V]):
+    """Group commit of calls: collects them while one group is being written, then sends the next."""
+
+    def __init__(
+        self,
+        connection: ReconnectingConnection,
+        time: DatabaseTime,
+        read: Read[V],
+        write: Write[V],
+        max_seen: int = MAX_SEEN,
+    ) -> None:
+        self._connection, self._time, self._read = connection, time, read
+        self._write_rows, self._max_seen = write, max_seen
+        self._loop = asyncio.get_running_loop()
+        self._waiting: dict[SubscriptionId, list[CursorCall[V]]] = {}
+        self._seen: dict[SubscriptionId, TableRow[V]] = {}
+        self._own_moves: dict[SubscriptionId, int] = {}  # in a row, of cursors in `_seen`
+        self._running: asyncio.Task[None] | None = None
+
+    async def move(
+        self,
+        subscription: SubscriptionId,
+        step: Callable[[V], tuple[V, T]],
+        *,
+        series: int | None = None,
+        found: Callable[[V], T] | None = None,
+        refused: T | None = None,
+    ) -> T:
+        """Do one atomic step; return its answer when the move is stored. `CursorCall` explains the other arguments."""
+        give_up = self._loop.time() + postgresql.CALL_SECONDS
+        call: CursorCall[V] = CursorCall(step, give_up, self._loop.create_future(), series, refused=refused)
+        if found is not None:
+            call.found = found
+        self._waiting.setdefault(subscription, []).append(call)
+        if self._running is None:
+            self._running = asyncio.create_task(self._send_waiting(), name="ams-cursors-move")
+        answer: T = await call.answer
+        return answer
+
+    def note_row(self, subscription: SubscriptionId, row: TableRow[V]) -> None:
+        """Cache a row that was read, unless the cached one is newer."""
+        known = self._seen.get(subscription)
+        if known is not None and known.stems_from(row.version):
+            return
+        self._own_moves.pop(subscription, None)
+        self._remember(subscription, row)
+
+    def expected_value(self, subscription: SubscriptionId) -> V | None:
+        """Return the cached cursor if lately no other process moved it, else None."""
+        if self._own_moves.get(subscription, 0) < MIN_OWN_MOVES:
+            return None
+        return self._seen[subscription].value
+
+    def _remember(self, subscription: SubscriptionId, row: TableRow[V]) -> None:
+        if len(self._seen) >= self._max_seen:
+            self._seen.clear()
+            self._own_moves.clear()
+        self._seen[subscription] = row
+
+    def forget(self, subscription: SubscriptionId) -> None:
+        """Remove a cursor from the cache."""
+        self._seen.pop(subscription, None)
+        self._own_moves.pop(subscription, None)
+
+    async def close(self) -> None:
+        """Finish the accepted calls."""
+        if self._running is not None:
+            await asyncio.wait((self._running,))
+
+    async def _send_waiting(self) -> None:
+        while self._waiting:
+            calls, self._waiting = self._waiting, {}
+            try:
+                await self._send(calls)
+            except Interrupted:
+                self._retry(calls)
+            except CursorsUnavailable as error:
+                for call in chain.from_iterable(calls.values()):
+                    call.finish(CursorsUnavailable(OUTCOME_UNKNOWN) if call.unsure else error)
+            except Exception:  # a defect: waiting callers must get an answer
+                log.exception("cursors.failed")
+                _finish(chain.from_iterable(calls.values()), CursorsUnavailable())
+        self._running = None
+
+    async def _send(self, calls: Calls[V]) -> None:
+        give_up = min(call.give_up for each in calls.values() for call in each)
+        moving = {each: made for each, made in _fold_calls(calls, self._seen).items() if made.moves}
+        doubtful = {each: waiting for each, waiting in calls.items() if each not in moving}
+        if doubtful:  # calls that write nothing need a fresh row
+            known = await self._connection.run(lambda link, _: self._read(link, self._time, doubtful), give_up)
+            for subscription in doubtful.keys() - known.keys():
+                self.forget(subscription)
+                _finish(calls[subscription], SubscriptionGone())
+            for subscription, made in _fold_calls(doubtful, known).items():
+                self.note_row(subscription, made.before)
+                if made.moves:
+                    moving[subscription] = made
+                else:
+                    made.finish()
+        if moving:
+            await self._write(moving, give_up)
+
+    async def _write(self, moving: Mapping[SubscriptionId, AppliedCalls[V]], give_up: float) -> None:
+        moves = {each: (made.before, made.after) for each, made in moving.items()}
+        try:
+            put = self._write_rows
+            written = await self._connection.run(lambda link, left: put(link, self._time, moves, left), give_up)
+        except Interrupted:
+            for made in moving.values():
+                for call in made.calls:
+                    call.unsure = True
+            raise
+        for subscription, made in moving.items():
+            if subscription in written:
+                is_own = self._seen.get(subscription) is made.before
+                self._remember(subscription, written[subscription])
+                self._own_moves[subscription] = self._own_moves.get(subscription, 0) + 1 if is_own else 0
+                made.finish()
+            else:
+                self._retry({subscription: made.calls})
+
+    def _retry(self, calls: Calls[V]) -> None:
+        """Queue calls again, before newer ones; their rows are read anew."""
+        for subscription, each in calls.items():
+            self.forget(subscription)
+            left = [call for call in each if not call.answer.done()]
+            if left:
+                self._waiting[subscription] = left + self._waiting.get(subscription, [])
+
+
+def _fold_calls(calls: Calls[V], known: Mapping[SubscriptionId, TableRow[V]]) -> dict[SubscriptionId, AppliedCalls[V]]:
+    return {each: apply_calls(known[each], waiting) for each, waiting in calls.items() if each in known}
+
+
+def _finish(calls: Iterable[CursorCall[V]], outcome: object) -> None:
+    for call in calls:
+        call.finish(outcome)
 
 
 class PostgresCursors:
@@ -52,13 +275,7 @@ class PostgresCursors:
 
     @classmethod
     async def open(
-        cls,
-        url: str,
-        *,
-        password: str = "",
-        clock: Clock | None = None,
-        time: DatabaseTime | None = None,
-        exists: Exists | None = None,
+        cls, url: str, *, password: str = "", time: DatabaseTime | None = None, exists: Exists | None = None
     ) -> Self:
         """Open or create the tables in the database at a `postgresql://` URL. `exists` tells if a topic exists now.
 
@@ -70,7 +287,7 @@ class PostgresCursors:
             conninfo = postgresql.conninfo(url, password)
         except ValueError as error:
             raise Unusable(str(error)) from error
-        cursors = cls(conninfo, time or DatabaseTime(clock or SystemClock()), exists)
+        cursors = cls(conninfo, time or DatabaseTime(SystemClock()), exists)
         try:
             await cursors._ask(cursors._reading.insist(lambda connection, _: rows.prepare(connection)))
         except AmsError:
@@ -114,7 +331,10 @@ class PostgresCursors:
         return {subscription: TopicOffset(TopicId(topic.bytes), offset) for subscription, topic, offset in found}
 
     async def _all(self, statement: str) -> list[tuple[Any, ...]]:
-        return await self._ask(self._reading.insist(lambda connection, _: rows.fetch(connection, statement)))
+        async def attempt(connection: Connection, _: float) -> list[tuple[Any, ...]]:
+            return await (await connection.execute(statement)).fetchall()
+
+        return await self._ask(self._reading.insist(attempt))
 
     async def position(self, subscription: SubscriptionId, topic: TopicId) -> Position:
         """Return where the cursor stands now, also if another node has just moved it.
@@ -215,9 +435,7 @@ class PostgresCursors:
 
         return await self._settle(subscription, step, refused=False)
 
-    async def restore(
-        self, subscription: SubscriptionId, topic: TopicId, floor: Offset, done: "BitMap64"
-    ) -> int | None:
+    async def restore(self, subscription: SubscriptionId, topic: TopicId, floor: Offset, done: BitMap64) -> int | None:
 
         def step(standing: CursorStanding) -> tuple[CursorStanding, int | None]:
             if standing.topic != topic:
@@ -244,7 +462,7 @@ class PostgresCursors:
         self._mover.note_row(subscription, row)
         return row.value
 
-    async def _settle(self, subscription: SubscriptionId, step: Step[T], **more: Any) -> T:
+    async def _settle(self, subscription: SubscriptionId, step: StandingStep[T], **more: Any) -> T:
         return await self._settler.move(subscription, lambda standing: step(rows.check_readable(standing)), **more)
 
     async def _standing(self, subscription: SubscriptionId) -> CursorStanding:

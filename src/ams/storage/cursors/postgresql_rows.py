@@ -176,20 +176,14 @@ def new_series() -> int:
 
 async def ask_time(connection: Connection, time: DatabaseTime) -> None:
     """Update `time` from the database's clock."""
-    asked = time.moment()
-    answer = await (await connection.execute(f"SELECT {NOW_MS}")).fetchone()
-    if answer is not None:
-        time.note(answer[0], asked)
+    await _fetch(connection, time, f"SELECT {NOW_MS}")
 
 
 async def read_cursors(
     connection: Connection, time: DatabaseTime, subscriptions: Iterable[SubscriptionId]
 ) -> dict[SubscriptionId, TableRow[Cursor]]:
     """Return the rows of subscriptions; those without a cursor are left out."""
-    asked = time.moment()
-    found = await fetch(connection, _READ_CURSORS, (list(subscriptions),))
-    if found:
-        time.note(found[-1][-1], asked)
+    found = await _fetch(connection, time, _READ_CURSORS, (list(subscriptions),))
     known: dict[SubscriptionId, TableRow[Cursor]] = {}
     for subscription, topic, offset, generation, handed, lost, version, _ in found:
         pairs = tuple(map(CursorHandOut, map(Offset, handed[::2]), map(Milliseconds, handed[1::2])))
@@ -204,25 +198,19 @@ async def write_cursors(
     subscriptions = sorted(moves)
     before, after = zip(*(moves[each] for each in subscriptions), strict=True)
     cursors: list[Cursor] = [row.value for row in after]
-    asked = time.moment()
-    won = await fetch(
-        connection,
-        _WRITE_CURSORS,
-        {
-            "subscriptions": subscriptions,
-            "read": pg_array(row.version for row in before),
-            "topics": pg_array(cursor.topic.hex() for cursor in cursors),
-            "offsets": pg_array(cursor.offset for cursor in cursors),
-            "generations": pg_array(cursor.generation for cursor in cursors),
-            "handed": [pg_array(number for pair in cursor.handed for number in pair) for cursor in cursors],
-            "lost": pg_array(cursor.lost for cursor in cursors),
-            "versions": pg_array(row.version for row in after),
-            "expires": time.after(seconds),
-        },
-    )
-    if won:
-        time.note(won[-1][1], asked)
-    return {subscription: moves[subscription][1] for subscription, _ in won}
+    values = {
+        "subscriptions": subscriptions,
+        "read": pg_array(row.version for row in before),
+        "topics": pg_array(cursor.topic.hex() for cursor in cursors),
+        "offsets": pg_array(cursor.offset for cursor in cursors),
+        "generations": pg_array(cursor.generation for cursor in cursors),
+        "handed": [pg_array(number for pair in cursor.handed for number in pair) for cursor in cursors],
+        "lost": pg_array(cursor.lost for cursor in cursors),
+        "versions": pg_array(row.version for row in after),
+        "expires": time.after(seconds),
+    }
+    written = await _fetch(connection, time, _WRITE_CURSORS, values)
+    return {subscription: moves[subscription][1] for subscription, _ in written}
 
 
 async def create(
@@ -240,9 +228,15 @@ async def create(
     return (await connection.execute(_CREATE, values)).rowcount == 1
 
 
-async def fetch(connection: Connection, statement: str, values: Any = None) -> list[tuple[Any, ...]]:
-    """Return all rows that a statement returns."""
-    return await (await connection.execute(statement, values)).fetchall()
+async def _fetch(
+    connection: Connection, time: DatabaseTime, statement: str, values: Any = None, *, binary: bool = False
+) -> list[tuple[Any, ...]]:
+    """Return all rows that a statement returns. The last column is the database's time, which corrects `time`."""
+    asked = time.moment()
+    rows = await (await connection.execute(statement, values, binary=binary)).fetchall()
+    if rows:
+        time.note(rows[-1][-1], asked)
+    return rows
 
 
 def pg_array(numbers: Iterable[object]) -> str:
@@ -253,7 +247,7 @@ def pg_array(numbers: Iterable[object]) -> str:
 MAX_STANDINGS_SEEN = 2_000  # cached standings: those of the subscriptions this process owns
 
 _READ_STANDINGS = f"""
-SELECT c.subscription, c.topic, c."offset", c.generation, c.lost, c.run, c.version, {NOW_MS}, k.number, k.entry
+SELECT c.subscription, c.topic, c."offset", c.generation, c.lost, c.run, c.version, k.number, k.entry, {NOW_MS}
 FROM cursors AS c LEFT JOIN acks AS k USING (subscription)
 WHERE c.subscription = ANY(%s) ORDER BY c.subscription, k.number
 """
@@ -317,15 +311,13 @@ async def read_standings(
     connection: Connection, time: DatabaseTime, subscriptions: Iterable[SubscriptionId]
 ) -> dict[SubscriptionId, TableRow[CursorStanding]]:
     """Return the standings of subscriptions; those without a cursor are left out."""
-    asked = time.moment()
-    found = await (await connection.execute(_READ_STANDINGS, (list(subscriptions),), binary=True)).fetchall()
+    found = await _fetch(connection, time, _READ_STANDINGS, (list(subscriptions),), binary=True)
     rows: dict[SubscriptionId, TableRow[CursorStanding]] = {}
     for subscription, group in groupby(found, key=itemgetter(0)):
         lines = list(group)
-        _, topic, offset, generation, lost, run, version, now, _, _ = lines[0]
-        time.note(now, asked)
+        _, topic, offset, generation, lost, run, version, *_ = lines[0]
         start = acks.empty_progress(offset, generation, run)
-        kept, damage = replay_entries(subscription, start, [line[-2:] for line in lines])
+        kept, damage = replay_entries(subscription, start, [line[-3:-1] for line in lines])
         rows[subscription] = TableRow(CursorStanding(TopicId(topic.bytes), lost, kept.progress, kept, damage), version)
     return rows
 
@@ -356,21 +348,17 @@ async def write_standings(
         "entries": [write.entry and write.entry.data for write in writes],
         "expires": time.after(seconds),
     }
-    asked = time.moment()
-    won = await fetch(connection, _WRITE_STANDINGS, values)
-    if won:
-        time.note(won[-1][1], asked)
-    return {subscription: after[subscription] for subscription, _ in won}
+    written = await _fetch(connection, time, _WRITE_STANDINGS, values)
+    return {subscription: after[subscription] for subscription, _ in written}
 
 
 def replay_entries(
     subscription: SubscriptionId, start: AckProgress, found: Iterable[tuple[int | None, bytes]]
 ) -> tuple[StoredProgress, str]:
     """Replay rows of entries (number and data; None: no entry); return the result, and any damage as text."""
+    stored = [CursorEntry(number, data) for number, data in found if number is not None]
     try:
-        return entries.replay_entries(
-            start, [CursorEntry(number, data) for number, data in found if number is not None]
-        ), ""
+        return entries.replay_entries(start, stored), ""
     except ValueError as error:
         return StoredProgress(start), f"the cursors' tables hold of subscription {subscription} {error}"
 
@@ -392,7 +380,7 @@ _LOST = f"""
     SELECT c.subscription, c."offset", c.generation, c.run, t.oldest, k.number, k.entry
     FROM cursors AS c JOIN oldest AS t USING (topic) JOIN acks AS k USING (subscription) WHERE c."offset" < t.oldest
 )
-SELECT total.cursors, total.gone, {NOW_MS}, behind.* FROM total LEFT JOIN behind ON true
+SELECT total.cursors, total.gone, behind.*, {NOW_MS} FROM total LEFT JOIN behind ON true
 ORDER BY behind.subscription, behind.number
 """
 _KEEP_LOST = f"""
@@ -405,21 +393,16 @@ RETURNING lost + total.cursors - %(done)s, {NOW_MS}
 async def lost_in_all(connection: Connection, time: DatabaseTime, oldest: Oldest, least: int) -> int | None:
     """Return and store the total of lost messages, at least `least`; None: another node counted, try again."""
     values: dict[str, Any] = {"topics": pg_array(topic.hex() for topic in oldest), "oldest": pg_array(oldest.values())}
-    asked = time.moment()
-    rows = await (await connection.execute(_LOST, values, binary=True)).fetchall()
-    cursors, gone, now, *_ = rows[0]
-    time.note(now, asked)
+    rows = await _fetch(connection, time, _LOST, values, binary=True)
+    cursors, gone, *_ = rows[0]
     done = 0  # done messages between the floors and the oldest kept offsets
-    for subscription, group in groupby([row[3:] for row in rows if row[3] is not None], key=itemgetter(0)):
+    for subscription, group in groupby([row[2:-1] for row in rows if row[2] is not None], key=itemgetter(0)):
         lines = list(group)
         _, floor, epoch, run, kept_from, _, _ = lines[0]
         kept, _ = replay_entries(subscription, acks.empty_progress(floor, epoch, run), [line[-2:] for line in lines])
         done += kept_from - floor - acks.count_lost(kept.progress, kept_from)
     if cursors - done + gone >= least:
         return int(cursors - done + gone)
-    asked = time.moment()
-    found = await fetch(connection, _KEEP_LOST, {**values, "least": least, "done": done, "cursors": cursors})
-    if not found:
-        return None
-    time.note(found[0][1], asked)
-    return int(found[0][0])
+    kept_lost = {**values, "least": least, "done": done, "cursors": cursors}
+    found = await _fetch(connection, time, _KEEP_LOST, kept_lost)
+    return int(found[0][0]) if found else None

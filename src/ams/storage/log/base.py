@@ -34,7 +34,7 @@ from ams.core.clock import Milliseconds
 from ams.core.errors import InvalidInput
 from ams.core.messages import Batch, Message, Stored, batch_of
 from ams.core.names import Offset, TopicId
-from ams.core.runs import Columns
+from ams.core.runs import Columns, Run
 
 HASH_BYTES = 16
 MAX_KEY = 255  # characters of an idempotency key
@@ -186,6 +186,30 @@ class Log(Protocol):
 
     async def close(self) -> None:
         """Finish accepted work, wake all waiters, close files and connections."""
+
+
+class PendingRead:
+    """The result of a read, filled step by step. The first message always fits."""
+
+    def __init__(self, max_messages: int, max_bytes: int) -> None:
+        self.runs: list[Run] = []
+        self.full = max_messages <= 0
+        self.messages_left = max_messages  # how many more messages it may take
+        self.bytes_left = max_bytes  # how many more bytes of fragments it may take
+
+    def take(self, run: Run, start: Offset) -> None:
+        """Add the messages of a run from `start` on, until one does not fit."""
+        skip = max(start - run.first, 0)
+        if self.runs and len(run.fragments[skip]) > self.bytes_left:
+            self.full = True
+            return
+        part = run
+        if skip or len(run.fragments) > self.messages_left or run.size > self.bytes_left:
+            part = run.part(Offset(run.first + skip), self.messages_left, self.bytes_left)
+        self.runs.append(part)
+        self.messages_left -= len(part.fragments)
+        self.bytes_left -= part.size
+        self.full = part.end < run.end or self.messages_left <= 0 or self.bytes_left <= 0
 
 
 def check_key(key: str) -> None:

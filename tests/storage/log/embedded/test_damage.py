@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from ams.core.errors import LogUnavailable, Unusable
 from ams.core.names import TopicId
 from ams.storage.log.embedded import EmbeddedLog, check
-from ams.storage.log.embedded.index_file import HEAD_BYTES as INDEX_HEAD
-from ams.storage.log.embedded.index_file import decode_head
 from ams.storage.log.embedded.record import HEADER_BYTES
 from ams.storage.log.embedded.segment import HEAD_BYTES
+from ams.storage.log.embedded.segment_index import HEAD_BYTES as INDEX_HEAD
+from ams.storage.log.embedded.segment_index import decode_head
 from tests.storage.log.embedded.history import run_scenario
 from tests.storage.log.engines import Embedded, all_fragments, append_each, fragments, make_messages, new_topic, texts
 
@@ -72,7 +72,7 @@ def test_a_flipped_bit_anywhere_costs_one_record_at_most_and_is_told(sealed, col
             await log.append(topic, texts("next"))
         assert all_right(found)
         assert len(found) >= MESSAGES - 1
-        assert len(found) == MESSAGES or log.damaged_places
+        assert len(found) == MESSAGES or log._damage.count
 
     run_scenario(scenario())
 
@@ -94,7 +94,7 @@ async def test_a_record_damaged_while_the_log_is_open_is_left_out_counted_and_to
         assert [each.offset for each in before] == [3, 4]
         assert [each.offset for each in after] == list(range(6, MESSAGES))
         assert again == after
-        assert (log.damaged_places, (await log.append(topic, texts("next"))).first) == (1, MESSAGES)
+        assert (log._damage.count, (await log.append(topic, texts("next"))).first) == (1, MESSAGES)
 
 
 async def test_when_the_last_record_is_damaged_reads_are_empty_and_its_id_is_not_given_again(engine: Embedded) -> None:
@@ -200,10 +200,10 @@ async def test_an_error_of_the_disk_is_no_damage_and_the_same_succeeds_later(eng
         with pytest.raises(LogUnavailable):
             await log.read(topic, 0, max_messages=1, max_bytes=1)
 
-        assert log.damaged_places == 0
+        assert log._damage.count == 0
         assert await all_fragments(log, topic) == fragments(make_messages(0, MESSAGES, size=SIZE))
         assert (await log.append(topic, make_messages(3, 1, size=SIZE), key="3")).first == 3
-        assert log.damaged_places == 0
+        assert log._damage.count == 0
 
 
 @pytest.fixture

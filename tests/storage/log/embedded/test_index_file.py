@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ams.core.errors import Damaged
 from ams.storage.log.base import Appended
-from ams.storage.log.embedded import index_file
+from ams.storage.log.embedded import segment_index
 from ams.storage.log.embedded.segment_index import Entries, SegmentEntries, make_filter
 
 
@@ -34,31 +34,33 @@ def contents(draw):
     return content
 
 
-def rows(content: SegmentEntries) -> list[index_file.TopicRow]:
-    return [index_file.TopicRow(topic(n), 100 + n, 7, 11 * n, 3, n, 1, 0, 0) for n in range(0, 25, 2)] + [
-        index_file.TopicRow(each, 500, 9, 8, 4, 0, 0, 0, 0) for each in content.topics if int.from_bytes(each) % 2
+def rows(content: SegmentEntries) -> list[segment_index.TopicRow]:
+    return [segment_index.TopicRow(topic(n), 100 + n, 7, 11 * n, 3, n, 1, 0, 0) for n in range(0, 25, 2)] + [
+        segment_index.TopicRow(each, 500, 9, 8, 4, 0, 0, 0, 0) for each in content.topics if int.from_bytes(each) % 2
     ]
 
 
-def reach(content: SegmentEntries) -> dict[bytes, index_file.TopicExtent]:
+def reach(content: SegmentEntries) -> dict[bytes, segment_index.TopicExtent]:
     return {
-        name: index_file.TopicExtent(entries.end, entries.times[-1]) for name, entries in content.topics.items()
-    } | {topic(24): index_file.TopicExtent(77, 6)}
+        name: segment_index.TopicExtent(entries.end, entries.times[-1]) for name, entries in content.topics.items()
+    } | {topic(24): segment_index.TopicExtent(77, 6)}
 
 
 def write_index(content: SegmentEntries) -> bytes:
-    return index_file.encode_index(2, 9, 4096, 12, rows(content), content, reach(content))
+    return segment_index.encode_index(2, 9, 4096, 12, rows(content), content, reach(content))
 
 
-def open_index(data: bytes) -> index_file.Directory:
-    head = index_file.decode_head(data[: index_file.HEAD_BYTES])
+def open_index(data: bytes) -> segment_index.Directory:
+    head = segment_index.decode_head(data[: segment_index.HEAD_BYTES])
     assert head is not None
-    return index_file.Directory(head, data[index_file.HEAD_BYTES : index_file.HEAD_BYTES + head.directory_bytes])
+    return segment_index.Directory(
+        head, data[segment_index.HEAD_BYTES : segment_index.HEAD_BYTES + head.directory_bytes]
+    )
 
 
-def block(directory: index_file.Directory, row: index_file.TopicRow, number: int, data: bytes) -> Entries:
-    place = directory.place(row, number)
-    return index_file.decode_entries(data[place.position : place.position + place.size])
+def block(directory: segment_index.Directory, row: segment_index.TopicRow, number: int, data: bytes) -> Entries:
+    size, position = directory.place(row, number)
+    return segment_index.decode_entries(data[position : position + size])
 
 
 @given(contents())
@@ -73,7 +75,7 @@ def test_an_index_says_what_the_memory_said(content) -> None:
     for before in rows(content):
         row = directory.find(before.topic)
         there = content.topics.get(before.topic)
-        came = reach(content).get(before.topic, index_file.TopicExtent(0, 0))
+        came = reach(content).get(before.topic, segment_index.TopicExtent(0, 0))
         assert row == before._replace(
             reach=came.end, reach_time=came.time, entries=len(there or ()), block=row.block,
             keys=content.keyed.get(before.topic, 0), bytes=sum(there.lengths) if there else 0,
@@ -94,18 +96,18 @@ def test_offsets_and_times_are_found_as_in_memory(content, wanted) -> None:
         if at == len(found) and number < directory.last_block(row):
             number, at = number + 1, 0
             found = block(directory, row, number, data)
-        assert (number - row.block) * index_file.ENTRIES_PER_BLOCK + at == entries.at(wanted)
+        assert (number - row.block) * segment_index.ENTRIES_PER_BLOCK + at == entries.at(wanted)
         number = directory.block_since(row, wanted)
         found = block(directory, row, number, data)
         if found.since(wanted) == len(found) and number < directory.last_block(row):
             number += 1
             found = block(directory, row, number, data)
-        assert (number - row.block) * index_file.ENTRIES_PER_BLOCK + found.since(wanted) == entries.since(wanted)
+        assert (number - row.block) * segment_index.ENTRIES_PER_BLOCK + found.since(wanted) == entries.since(wanted)
 
 
-def look_up(directory: index_file.Directory, data: bytes, hashed: bytes) -> bytes | None:
-    place = directory.key_place(hashed)
-    return index_file.key_in(data[place.position : place.position + place.size], hashed) if place else None
+def look_up(directory: segment_index.Directory, data: bytes, hashed: bytes) -> bytes | None:
+    size, position = directory.key_place(hashed) or (0, 0)
+    return segment_index.key_in(data[position : position + size], hashed) if size else None
 
 
 @given(contents())
@@ -131,7 +133,7 @@ def test_every_flipped_bit_is_noticed(content, data) -> None:
 
 def reads_as_whole(data: bytes, content: SegmentEntries) -> bool:
     """Read all of an index file; return whether it is undamaged."""
-    head = index_file.decode_head(data[: index_file.HEAD_BYTES])
+    head = segment_index.decode_head(data[: segment_index.HEAD_BYTES])
     if head is None:
         return False
     try:
@@ -142,7 +144,7 @@ def reads_as_whole(data: bytes, content: SegmentEntries) -> bool:
         for hashed in content.keys:
             look_up(directory, data, hashed)
         if head.keys:
-            index_file.decode_filter(data[head.filter_position :], head.keys)
+            segment_index.decode_filter(data[head.filter_position :], head.keys)
     except Damaged:
         return False
     return True
@@ -173,7 +175,7 @@ def hashes(first: int, count: int) -> list[bytes]:
 def test_every_key_that_is_there_passes_also_when_it_was_written(keys: set[bytes]) -> None:
     made = make_filter(sorted(keys))
     assert all(made.may_hold(key) for key in keys)
-    assert not keys or index_file.decode_filter(index_file.encode_filter(made), len(keys)) == made
+    assert not keys or segment_index.decode_filter(segment_index.encode_filter(made), len(keys)) == made
 
 
 def test_of_new_keys_fewer_than_one_in_a_thousand_passes() -> None:

@@ -16,7 +16,7 @@ def engine() -> Embedded:
 
 
 async def parts_now(log: EmbeddedLog) -> Sequence[LogFile]:
-    async with log.keep_files() as parts:
+    async with log.upkeep.keep_files() as parts:
         return await parts()
 
 
@@ -78,7 +78,7 @@ async def test_nothing_goes_while_a_copy_is_made_and_all_that_is_due_after_it(en
         topic = await new_topic(log)
         await log.append(topic, make_messages(0, 20, size=300))
         await log.retain()
-        async with log.keep_files() as parts:
+        async with log.upkeep.keep_files() as parts:
             listed = await parts()
             engine.clock.advance(3 * HOUR)
             await log.retain()
@@ -97,7 +97,7 @@ async def test_nothing_goes_while_a_copy_is_made_and_all_that_is_due_after_it(en
 async def test_no_index_comes_before_list_or_end(engine: Embedded, log: EmbeddedLog, topic: TopicId, listed: bool):
     """The backup holds the registry's lock until it asks for the list."""
     await log.append(topic, make_messages(0, 20, size=300))
-    async with log.keep_files() as parts:
+    async with log.upkeep.keep_files() as parts:
         await log.append(topic, make_messages(20, 20, size=300))
         await log.retain()
         assert engine.disk.paths(".idx") == []

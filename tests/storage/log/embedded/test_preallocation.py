@@ -13,7 +13,7 @@ from ams.core.errors import LogUnavailable
 from ams.core.names import TopicId
 from ams.core.supervisor import Supervisor
 from ams.storage.log.embedded import EmbeddedLog, check
-from ams.storage.log.embedded.preallocation import STEPS
+from ams.storage.log.embedded.segment import STEPS
 from simulation.unreliable_disk import UnreliableDisk
 from tests.storage.log.engines import Embedded, all_fragments, append_each, fragments, make_messages, new_topic, texts
 from tests.support.waiting import PATIENCE_SECONDS, wait_until_async
@@ -135,7 +135,7 @@ async def test_zeros_never_come_over_records_that_are_written_at_the_same_time(e
             sizes = [chance.randrange(600) for _ in range(chance.randrange(1, 9))]
             await asyncio.gather(*(log.append(topic, texts("x" * size)) for size in sizes))
             total += len(sizes)
-        assert (len(await all_fragments(log, topic)), log.damaged_places) == (total, 0)
+        assert (len(await all_fragments(log, topic)), log._damage.count) == (total, 0)
 
     report = check(engine.folder, files=engine.disk)
     assert (report.messages, report.damage, report.torn) == (total, (), ())

@@ -52,13 +52,31 @@ def test_the_class_of_a_topic_is_the_smallest_that_covers_its_age(hours, name) -
     assert S.class_of(round(hours * 3_600_000)).name == name
 
 
+class RecordRequest(NamedTuple):
+    """A publish request's share of a record."""
+
+    messages: int
+    data_bytes: int
+    note: R.KeyNote | None = None
+
+
+def requests_of(header: R.RecordHeader, body: bytes) -> list[RecordRequest]:
+    position, found = header.requests * R._REQUEST.size, []
+    for messages, data_bytes, note_bytes, _ in R._REQUEST.iter_unpack(body[:position]):
+        note = None
+        if note_bytes:
+            first, count, content = R._NOTE.unpack_from(body, position)
+            note = R.KeyNote(body[position + R._NOTE.size : position + note_bytes], content, first, count)
+        found.append(RecordRequest(messages, data_bytes, note))
+        position += note_bytes
+    return found
+
+
 NUMBER = st.integers(0, 2**63)
 HASH = st.binary(min_size=16, max_size=16)
 NOTES = st.builds(R.KeyNote, st.binary(min_size=1, max_size=1020), HASH, NUMBER, st.integers(1, 2**32 - 1))
 REQUESTS = st.lists(
-    st.builds(R.RecordRequest, st.integers(1, 1000), st.integers(0, 2**32 - 1), st.none() | NOTES),
-    min_size=1,
-    max_size=5,
+    st.builds(RecordRequest, st.integers(1, 1000), st.integers(0, 2**32 - 1), st.none() | NOTES), min_size=1, max_size=5
 )
 LARGE_FRAGMENTS = st.integers(1000, 8000).map(bytes)
 """Fragments that stay separate parts, some larger than a checksum step."""
@@ -79,7 +97,7 @@ def records(draw):
 
 
 def encode_record(
-    header: R.RecordHeader, requests: Sequence[R.RecordRequest], fragments: Sequence[bytes], seed: int
+    header: R.RecordHeader, requests: Sequence[RecordRequest], fragments: Sequence[bytes], seed: int
 ) -> bytes:
     notes = [R.encode_note(*each.note) if each.note else b"" for each in requests]
     heads = [
@@ -109,7 +127,7 @@ def test_a_record_is_read_as_it_was_written(record) -> None:
     assert found.size == len(data)
     assert data == R.encode(header, body, seed)
     assert data.endswith(b"".join(fragments))
-    assert R.requests_of(found, body) == requests
+    assert requests_of(found, body) == requests
     assert R.run_of(found, data, R.HEADER_BYTES) == (
         found.first, found.time, fragments, sum(map(len, fragments)), header.has_ordering_keys,
     )  # fmt: skip
@@ -139,7 +157,7 @@ def test_a_record_of_another_segment_is_not_one_of_this(record, other) -> None:
 
 def test_a_record_of_another_topic_is_not_taken_for_the_one_asked_for() -> None:
     written = encode_record(
-        R.RecordHeader(R.RecordKind.MESSAGES, True, TOPIC, 0, 0, 1, 0, 1, 1), [R.RecordRequest(1, 1)], [b"x"], 1
+        R.RecordHeader(R.RecordKind.MESSAGES, True, TOPIC, 0, 0, 1, 0, 1, 1), [RecordRequest(1, 1)], [b"x"], 1
     )
     with pytest.raises(Damaged, match="another topic"):
         check_record(written, 0, 1, b"another-of-16-by")
@@ -177,7 +195,7 @@ def append(state: TopicState, number: int, sizes: list[int], *, key: bytes = b""
 
 
 class DecodedRecord(NamedTuple):
-    requests: list[R.RecordRequest]
+    requests: list[RecordRequest]
     fragments: list[bytes]
     last: bool
 
@@ -190,7 +208,7 @@ def records_of(state: TopicState, appends: list[Append]) -> list[DecodedRecord]:
         body = data[position + R.HEADER_BYTES : position + header.size]
         assert header.body_checksum == R.checksum(body, S.seed_of(4))
         run = R.run_of(header, body, 0)
-        found.append(DecodedRecord(R.requests_of(header, body), list(run.fragments), header.last))
+        found.append(DecodedRecord(requests_of(header, body), list(run.fragments), header.last))
         position += header.size
     return found
 
@@ -223,7 +241,7 @@ def test_small_appends_share_a_record_and_a_key_is_noted_once_with_its_answer() 
     assert [describe_note(request) for request in rest.requests] == [(b"l", 10, 2)]
 
 
-def describe_note(request: R.RecordRequest) -> tuple[bytes, int, int] | None:
+def describe_note(request: RecordRequest) -> tuple[bytes, int, int] | None:
     return request.note and (request.note.key, request.note.first, request.note.messages)
 
 
@@ -249,7 +267,7 @@ def test_a_group_gets_consecutive_offsets_per_topic_and_a_time_that_does_not_go_
         )  # fmt: skip
         assert (header.durable, header.size, header.messages) == (900, placed.length, placed.messages)
         body = data[placed.position - 1000 + 68 :][: header.body_bytes]
-        assert len(R.run_of(header, body, 0).fragments) == sum(each.messages for each in R.requests_of(header, body))
+        assert len(R.run_of(header, body, 0).fragments) == sum(each.messages for each in requests_of(header, body))
 
 
 @given(st.lists(SIZE, min_size=1, max_size=8), st.booleans())
@@ -291,7 +309,7 @@ def test_what_is_loaded_keeps_offsets_and_times_and_is_counted_from_an_offset_on
             assert [header.first, header.time, header.messages, header.size] == [*placed, length]
             body = data[position - 1000 + R.HEADER_BYTES :][: header.body_bytes]
             assert header.body_checksum == R.checksum(body, S.seed_of(4))
-            counted += sum(each.data_bytes for each in R.requests_of(header, body))
+            counted += sum(each.data_bytes for each in requests_of(header, body))
             run = R.run_of(header, body, 0)
             assert run.size <= R.RECORD_BYTES or len(run.fragments) == 1
             found += run.messages

@@ -113,11 +113,11 @@ async def test_spares_go_before_an_append_is_refused() -> None:
 async def test_no_copy_holds_a_spare_or_what_is_behind_the_records(engine: Embedded, log: EmbeddedLog) -> None:
     topic = await busy_topic(engine, log, old=6)
     await log.retain()
-    async with log.keep_files() as parts:
+    async with log.upkeep.keep_files() as parts:
         assert all(not part.name.endswith(".new") for part in await parts())
     await log.append(topic, make_messages(7, 3, size=SIZE))
 
-    async with log.keep_files() as parts:
+    async with log.upkeep.keep_files() as parts:
         lengths = {part.name: part.length for part in await parts()}
 
     assert max(length or 0 for length in lengths.values()) < 4 * SIZE
@@ -177,7 +177,7 @@ async def test_a_read_of_a_file_that_becomes_another_segment_meanwhile_is_no_dam
 
     assert old not in engine.disk.paths()
     assert [each.offset for each in found] in ([], [3])
-    assert log.damaged_places == 0
+    assert log._damage.count == 0
     assert await all_fragments(log, topic) == fragments(make_messages(3, 4, size=SIZE))
 
 

@@ -70,7 +70,7 @@ def needs_of(log: EmbeddedLog) -> SimpleNamespace:
     async def get_needs() -> Mapping[TopicId, Offset]:
         return needs.offsets
 
-    log.keep_needed(get_needs, lambda: needs.owners)
+    log.upkeep.keep_needed(get_needs, lambda: needs.owners)
     return needs
 
 
@@ -113,9 +113,9 @@ async def test_room_is_made_for_who_has_nearly_too_much_by_what_of_theirs_nobody
 async def test_what_messages_may_take_is_the_limit_or_what_the_disk_has(engine: Embedded) -> None:
     async with engine.open_log() as log:
         a = await new_topic(log)
-        assert 11 * SEGMENT < await log.capacity() <= 12 * SEGMENT
+        assert 11 * SEGMENT < await log.upkeep.capacity() <= 12 * SEGMENT
         await flood(log, a, 2)
-        assert 11 * SEGMENT < await log.capacity() <= 12 * SEGMENT
+        assert 11 * SEGMENT < await log.upkeep.capacity() <= 12 * SEGMENT
     async with engine.open_log(max_bytes=None, min_free_bytes=SEGMENT) as log:
         free = engine.disk.free_bytes("/log")
-        assert await log.capacity() == free + (await sizes(log, a))[0] - SEGMENT
+        assert await log.upkeep.capacity() == free + (await sizes(log, a))[0] - SEGMENT

@@ -6,15 +6,9 @@ from hypothesis import strategies as st
 from ams.core.messages import Stored
 from ams.core.names import new_topic_id
 from ams.core.runs import Run, Runs, runs_of
+from ams.storage.log.base import PendingRead
 from ams.storage.log.kafka import message_cache as module
-from ams.storage.log.kafka.message_cache import (
-    MAX_AHEAD_BYTES,
-    CachedRange,
-    PendingRead,
-    ReadAhead,
-    TailCache,
-    memory_of,
-)
+from ams.storage.log.kafka.message_cache import MAX_AHEAD_BYTES, CachedRange, ReadAhead, TailCache, memory_of
 
 
 def make_runs(*offsets, size=10):

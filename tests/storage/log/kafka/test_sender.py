@@ -14,10 +14,18 @@ from ams.core.errors import LogUnavailable, TooLarge
 from ams.core.messages import Message, message
 from ams.core.names import TopicId
 from ams.storage.log.base import Appended, Bounds
-from ams.storage.log.kafka import batches
-from ams.storage.log.kafka.batches import LAST_EPOCH, LAST_SEQUENCE, Producer, TopicQueue, Unsent
 from ams.storage.log.kafka.connection import KafkaConnection
 from ams.storage.log.kafka.log import KafkaLog
+from ams.storage.log.kafka.sender import (
+    LAST_EPOCH,
+    LAST_SEQUENCE,
+    AppendBatch,
+    AppendRequest,
+    Producer,
+    TopicQueue,
+    Unsent,
+    make,
+)
 from tests.storage.log.engines import Kafka, all_fragments, fragments, make_messages, new_topic, texts
 from tests.storage.log.kafka.stored import raw_batches
 from tests.support.waiting import PATIENCE_SECONDS, some_turns, wait_until_async
@@ -129,8 +137,8 @@ async def test_a_batch_given_up_is_shut_out_by_what_follows_it(log: LossyLog, to
     queue.renew()
     await log.append(topic, texts("cccc"))
 
-    batch = batches.AppendBatch([batches.AppendRequest([(b"late", [])], [], 4, 1.0)], 100)
-    await batches.make(late, batch, 2**20, 0)
+    batch = AppendBatch([AppendRequest([(b"late", [])], [], 4, 1.0)], 100)
+    await make(late, batch, 2**20, 0)
     node = await log.connection.leader(queue.partition, until=asyncio.get_running_loop().time() + 8)
     publish = ProduceRequest(None, -1, 3000, [(queue.partition.name, [(0, batch.data)])])
     [(_, [(_, code, *_)])] = (await log.connection.send(node, publish)).topics
@@ -253,7 +261,7 @@ async def test_a_sequence_near_its_end_begins_again_in_the_next_epoch(log: Lossy
     queue.sequence = 0
     await log.append(topic, texts("bbbb"))
     queue.sequence = LAST_SEQUENCE - 10
-    queue.batch = batches.AppendBatch([], 0, 1)
+    queue.batch = AppendBatch([], 0, 1)
     queue.settle()
     assert (queue.sequence, queue.producer.epoch) == (0, 2)
 

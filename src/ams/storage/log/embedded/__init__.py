@@ -6,10 +6,8 @@
 - `committer`: the thread that makes appends durable by group commit.
 - `group_commit`: requests to the committer, encoding of a group, outcome.
 - `record`: encoding of one topic's messages of one group.
-- `segment`: segment files: header, name, appending; spare files.
-- `preallocation`: preallocation of the open segment.
-- `segment_index`: the index of a segment in memory.
-- `index_file`: the index file of a sealed segment.
+- `segment`: segment files: header, name, appending; spare files; preallocation of the open segment.
+- `segment_index`: the index of a segment, in memory and as a file.
 - `catalog`: look-up of records by offset or time.
 - `reader`: reads and verifies messages; caches recent records.
 - `pages`: file reads that do not block the event loop.
@@ -21,8 +19,7 @@
 
 from ams.storage.log.embedded.log import EmbeddedLog
 from ams.storage.log.embedded.options import LogOptions
-from ams.storage.log.embedded.recovery import Recovery
-from ams.storage.log.embedded.scan import Damage, ScanReport, Trimmed, check
+from ams.storage.log.embedded.scan import ScanReport, check
 from ams.storage.log.embedded.state import LogFile, parts_in
 
-__all__ = ["Damage", "EmbeddedLog", "LogFile", "LogOptions", "Recovery", "ScanReport", "Trimmed", "check", "parts_in"]
+__all__ = ["EmbeddedLog", "LogFile", "LogOptions", "ScanReport", "check", "parts_in"]

@@ -7,7 +7,7 @@ memory (`entries`) or in its index file (`head`). Look-ups raise `NotLoaded` for
 
 import asyncio
 import contextlib
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeVar
@@ -18,19 +18,21 @@ from ams.core.clock import Milliseconds
 from ams.core.errors import Damaged, LogUnavailable
 from ams.core.names import Offset, TopicId
 from ams.storage.files import is_shortage
-from ams.storage.log.embedded.index_file import (
+from ams.storage.log.embedded.pages import NotLoaded, Pages
+from ams.storage.log.embedded.segment import CLASSES, CURSORS, RetentionClass
+from ams.storage.log.embedded.segment_index import (
     HEAD_BYTES,
     NO_EXTENT,
     Directory,
+    Entries,
     IndexHead,
+    KeyFilter,
+    SegmentEntries,
     TopicExtent,
     TopicRow,
     decode_entries,
     key_in,
 )
-from ams.storage.log.embedded.pages import NotLoaded, Pages
-from ams.storage.log.embedded.segment import CLASSES, CURSORS, RetentionClass
-from ams.storage.log.embedded.segment_index import Entries, KeyedResult, KeyFilter, SegmentEntries, unpack_result
 
 T = TypeVar("T")
 
@@ -44,30 +46,25 @@ class Tail(msgspec.Struct, frozen=True, gc=False):
     commit: int = 0  # number of the last group commit
 
 
+@dataclass(slots=True, eq=False)
 class TopicState:
     """Mutable state of a topic. The committer thread sets `kind` and `tail`, the event loop all other fields."""
 
-    __slots__ = (
-        "age_due", "classes", "end", "held", "hint", "id", "kind", "leaving", "oldest", "quiet", "retention", "stored",
-        "tail", "under_way", "waiter",
-    )  # fmt: skip
-
-    def __init__(self, topic: TopicId, retention: Milliseconds | None, kind: RetentionClass) -> None:
-        self.id = topic
-        self.kind = kind  # retention class of its next messages
-        self.retention = retention  # None: the log's default
-        self.tail = Tail()
-        self.end = Offset(0)  # the end that readers see: never beyond the durable end
-        self.stored = 0  # bytes of its records in all segments
-        self.classes = 0  # bit n: class n may have messages of it
-        self.oldest = Offset(0)
-        self.age_due = Milliseconds(0)  # wall time of the next check for expired messages
-        self.hint = 0  # sequence of the segment where the last read found messages
-        self.waiter: asyncio.Future[None] | None = None  # completes when the end moves or the topic is dropped
-        self.leaving = False  # being dropped
-        self.under_way = 0  # pending appends
-        self.quiet: asyncio.Future[None] | None = None  # completes when no append is pending
-        self.held: asyncio.Future[None] | None = None  # set while appends are blocked; completes at release
+    id: TopicId
+    retention: Milliseconds | None  # None: the log's default
+    kind: RetentionClass  # of its next messages
+    tail: Tail = Tail()
+    end: Offset = Offset(0)  # the end that readers see: never beyond the durable end
+    stored: int = 0  # bytes of its records in all segments
+    classes: int = 0  # bit n: class n may have messages of it
+    oldest: Offset = Offset(0)
+    age_due: Milliseconds = Milliseconds(0)  # wall time of the next check for expired messages
+    hint: int = 0  # sequence of the segment where the last read found messages
+    waiter: asyncio.Future[None] | None = None  # completes when the end moves or the topic is dropped
+    leaving: bool = False  # being dropped
+    under_way: int = 0  # pending appends
+    quiet: asyncio.Future[None] | None = None  # completes when no append is pending
+    held: asyncio.Future[None] | None = None  # set while appends are blocked; completes at release
 
     def begin_at(self, first: Offset, published: int) -> None:
         """Start at the offset and byte count of a topic that is moved here."""
@@ -211,8 +208,7 @@ class SegmentCatalog:
 
     def find(self, topic: TopicState, offset: Offset) -> IndexPosition | None:
         """Return the position of `offset` or of the first message after it, or None."""
-        near = self._near(topic, offset)
-        if near is not None:
+        if (near := self._near(topic, offset)) is not None:
             return near
         found = [place for segments in self.by_class if (place := self._in_class(segments, topic.id, offset))]
         if not found:
@@ -240,12 +236,12 @@ class SegmentCatalog:
         found = [each for each in found if each.newest >= since]
         return sorted(found, key=lambda each: each.sequence, reverse=True) if len(found) > 1 else found
 
-    def result_in(self, segment: Segment, topic: TopicId, hashed: bytes) -> KeyedResult | None:
-        """Return the result of the newest append with this key in a segment, or None."""
+    def result_in(self, segment: Segment, topic: TopicId, hashed: bytes) -> bytes | None:
+        """Return the result (`KEYED_RESULT`) of the newest append with this key in a segment, or None."""
         if segment.sequence not in self.by_sequence:  # removed meanwhile
             return None
         if segment.entries is not None:
-            return unpack_result(segment.entries.keys.get(hashed))
+            return segment.entries.keys.get(hashed)
         if segment.filter is None:
             raise IndexDamaged(segment, "key filter checksum")
         directory = self.directory(segment)
@@ -253,8 +249,8 @@ class SegmentCatalog:
         place = directory.key_place(hashed) if row and row.keys else None
         if place is None:
             return None
-        data = self._bytes(segment, place.position, place.size)
-        return unpack_result(_guard_index_read(segment, lambda: key_in(data, hashed)))
+        data = self._bytes(segment, *place)
+        return _guard_index_read(segment, lambda: key_in(data, hashed))
 
     def end_in(self, segment: Segment, topic: TopicId) -> Offset:
         """Return the offset after a topic's last message in a segment; 0 if it has no message there."""
@@ -290,9 +286,9 @@ class SegmentCatalog:
         return place if place is not None and place.entries.holds(offset) else None
 
     def _in_class(self, segments: list[Segment], topic: TopicId, offset: Offset) -> IndexPosition | None:
-        start = 0
+        start, numbers = 0, range(len(segments))
         while start < len(segments):
-            number = self._past(segments, start, topic, offset)
+            number = bisect_right(numbers, offset, start, key=lambda at: self._reach(segments, at, topic).end)
             if number == len(segments):
                 return None
             place = self._in_segment(segments[number], topic, offset)
@@ -301,12 +297,6 @@ class SegmentCatalog:
             # Retention removed the messages here with an older segment: try the next segment with this topic.
             offset, start = self._reach(segments, number, topic).end, number + 1
         return None
-
-    def _past(self, segments: list[Segment], start: int, topic: TopicId, offset: Offset) -> int:
-        return self._first(segments, start, lambda at: self._reach(segments, at, topic).end > offset)
-
-    def _first(self, segments: list[Segment], start: int, holds: Callable[[int], bool]) -> int:
-        return bisect_left(range(len(segments)), True, start, key=holds)
 
     def _in_segment(self, segment: Segment, topic: TopicId, offset: Offset) -> IndexPosition | None:
         if segment.entries is not None:
@@ -323,7 +313,7 @@ class SegmentCatalog:
         return IndexPosition(segment, self._block(segment, directory, row, block + 1), 0)
 
     def _since_in_class(self, segments: list[Segment], topic: TopicId, time: Milliseconds) -> Offset | None:
-        number = self._first(segments, 0, lambda at: self._reach(segments, at, topic).time >= time)
+        number = bisect_left(range(len(segments)), time, key=lambda at: self._reach(segments, at, topic).time)
         if number == len(segments):
             return None
         offset = self._since_in_segment(segments[number], topic, time)
@@ -362,13 +352,13 @@ class SegmentCatalog:
         found: Entries | None = self.pages.cached_page((segment.sequence, block))
         if found is not None:
             return found
-        place = directory.place(row, block)
-        data = self._bytes(segment, place.position, place.size)
+        size, position = directory.place(row, block)
+        data = self._bytes(segment, size, position)
         entries = _guard_index_read(segment, lambda: decode_entries(data))
-        self.pages.keep((segment.sequence, block), entries, 2 * place.size)
+        self.pages.keep((segment.sequence, block), entries, 2 * size)
         return entries
 
-    def _bytes(self, segment: Segment, position: int, size: int) -> bytes:
+    def _bytes(self, segment: Segment, size: int, position: int) -> bytes:
         key = (segment.sequence, "bytes", position)
         data: bytes | None = self.pages.cached_page(key)
         if data is None:

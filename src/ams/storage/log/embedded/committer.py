@@ -22,7 +22,7 @@ import structlog
 
 from ams.core.clock import Clock, Milliseconds
 from ams.core.errors import LogUnavailable, OutcomeUnknown
-from ams.core.names import Offset, TopicId
+from ams.core.names import Offset
 from ams.storage.files import Disk
 from ams.storage.free_space import ReservedSpace
 from ams.storage.log.embedded.catalog import TopicState
@@ -42,8 +42,8 @@ from ams.storage.log.embedded.group_commit import (
     room_for,
 )
 from ams.storage.log.embedded.options import LogOptions
-from ams.storage.log.embedded.record import HEADER_BYTES, RecordHeader, RecordKind, control_body, encode
-from ams.storage.log.embedded.segment import CURSORS, OpenSegment, RetentionClass, Spares, Writer, class_of, seed_of
+from ams.storage.log.embedded.record import HEADER_BYTES, RecordKind, control_body, encode_control
+from ams.storage.log.embedded.segment import CURSORS, RetentionClass, Spares, Writer, class_of
 
 logger = structlog.get_logger("ams.log")
 
@@ -257,9 +257,8 @@ class Committer:
         if self._large and self._must_finish_first(self._large, group, now):
             self._finish_large(self._large)
             now = self._clock.wall()
-        self._report_outcomes(
-            self._commit_controls(group, now) if isinstance(group, list) else self._commit_appends(group, now)
-        )
+        outcomes = self._commit_controls(group, now) if isinstance(group, list) else self._commit_appends(group, now)
+        self._report_outcomes(outcomes)
 
     def _report_outcomes(self, outcomes: list[CommitOutcome]) -> None:
         begun = self._succeed_failed()
@@ -293,9 +292,8 @@ class Committer:
         outcome, cursors = CommitOutcome(writer.kind.code), self._cursors_beside(writer)
         try:
             self._make_ready(writer, size + (len(cursors.body) if cursors else 0), now, outcome)
-            segment = _open(writer)
             self._commit += 1
-            packed = pack(appends, segment, self._commit, now)
+            packed = pack(appends, writer.segment, self._commit, now)
             if cursors:
                 packed.parts.append(self._cursors_record(writer, cursors, now))
             writer.write(packed.parts, sync=self._options.sync == "always")
@@ -304,7 +302,7 @@ class Committer:
             return outcome
         self._finish_appends(writer, packed, now, outcome)
         if cursors:
-            self._finish_cursors(cursors, outcome)
+            outcome.cursors, self._cursors, self._cursors_commit = cursors, None, self._commit
         return outcome
 
     def _cursors_beside(self, writer: Writer) -> CursorGroup | None:
@@ -331,29 +329,22 @@ class Committer:
             failed.cursors_error = OutcomeUnknown() if in_doubt else LogUnavailable(str(error))
             self._report([failed], [])
             return
-        segment = _open(writer)
-        outcome.commit, outcome.sequence, outcome.length = self._commit, segment.sequence, segment.length
-        self._finish_cursors(group, outcome)
-        self._note_write(writer, now)
+        outcome.cursors, self._cursors, self._cursors_commit = group, None, self._commit
+        self._note_write(writer, now, outcome)
         self._report_outcomes([outcome])
 
     def _cursors_record(self, writer: Writer, group: CursorGroup, now: Milliseconds) -> bytes:
         # Names its predecessor: so a start detects missing groups, and failed ones that were not cut off.
         group.tried.append(writer)
-        before = Offset(self._cursors_commit)
-        return self._record(writer, RecordKind.CURSORS, TopicId(bytes(16)), group.body, now, before)
-
-    def _finish_cursors(self, group: CursorGroup, outcome: CommitOutcome) -> None:
-        outcome.cursors, self._cursors, self._cursors_commit = group, None, self._commit
+        stamp = writer.segment.stamp(self._commit)
+        return encode_control(RecordKind.CURSORS, group.body, now, stamp, first=Offset(self._cursors_commit))
 
     def _finish_appends(self, writer: Writer, packed: Packed, now: Milliseconds, outcome: CommitOutcome) -> None:
-        segment = _open(writer)
         for share in packed.shares:
             share.topic.tail = share.tail
-        segment.keys += packed.keys
-        outcome.commit, outcome.sequence, outcome.length = self._commit, segment.sequence, segment.length
+        writer.segment.keys += packed.keys
         outcome.records, outcome.loaded, outcome.shares = packed.records, packed.loaded, packed.shares
-        self._note_write(writer, now)
+        self._note_write(writer, now, outcome)
         self._resume()
 
     def _begin_large(self, writer: Writer, append: Append, now: Milliseconds) -> CommitOutcome:
@@ -416,20 +407,18 @@ class Committer:
         try:
             self._make_ready(writer, 0, now, outcome)
             self._commit += 1
-            records = []
+            stamp, records = writer.segment.stamp(self._commit), []
             for each in controls:
                 body = control_body(each.kind, each.retention, each.topic.tail.published)
-                records.append(self._record(writer, each.kind, each.topic.id, body, now, each.oldest))
+                records.append(encode_control(each.kind, body, now, stamp, each.topic.id, each.oldest))
             writer.write(records, sync=self._options.sync == "always")
         except Exception as error:
             self._fail(writer, outcome, controls, error)
             return outcome
         for control in controls:
             control.topic.kind = writer.kind
-        segment = _open(writer)
-        outcome.commit, outcome.sequence, outcome.length = self._commit, segment.sequence, segment.length
         outcome.controls, outcome.time = controls, now
-        self._note_write(writer, now)
+        self._note_write(writer, now, outcome)
         return outcome
 
     def _kind_after(self, control: Control) -> RetentionClass:
@@ -448,15 +437,9 @@ class Committer:
         if segment is not None:
             outcome.closed.append(segment)
 
-    def _record(
-        self, writer: Writer, kind: RecordKind, topic: TopicId, body: bytes, now: Milliseconds, first: Offset
-    ) -> bytes:
-        segment = _open(writer)
-        header = RecordHeader(kind, True, topic, first, now, self._commit, segment.durable, 0, 0)
-        return encode(header, body, seed_of(segment.sequence))
-
-    def _note_write(self, writer: Writer, now: Milliseconds) -> None:
-        segment = _open(writer)
+    def _note_write(self, writer: Writer, now: Milliseconds, outcome: CommitOutcome) -> None:
+        segment = writer.segment
+        outcome.commit, outcome.sequence, outcome.length = self._commit, segment.sequence, segment.length
         if segment.first_time is None:
             segment.first_time = now
         if segment.durable < segment.length and self._sync_due is None:
@@ -553,9 +536,8 @@ class Committer:
                 segment = writer.open
                 if segment is not None and segment.length > segment.marked:
                     self._commit += 1
-                    now = self._clock.wall()
-                    mark = self._record(writer, RecordKind.MARK, TopicId(bytes(16)), b"", now, Offset(0))
-                    writer.write([mark], sync=True)
+                    stamp = segment.stamp(self._commit)
+                    writer.write([encode_control(RecordKind.MARK, b"", self._clock.wall(), stamp)], sync=True)
                     segment.marked = segment.length
                 writer.finish()
             except OSError as error:
@@ -572,8 +554,3 @@ def _by_class(group: Appends) -> Mapping[int, Appends]:
 
 def _all(appends: Appends) -> Iterable[Append]:
     return chain.from_iterable(appends.values())
-
-
-def _open(writer: Writer) -> OpenSegment:
-    assert writer.open is not None
-    return writer.open

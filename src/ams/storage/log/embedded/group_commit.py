@@ -18,7 +18,7 @@ import msgspec
 from ams.core.clock import Milliseconds
 from ams.core.errors import LogUnavailable
 from ams.core.messages import Fragment, Stored, has_ordering_keys, sent_bytes
-from ams.core.names import Offset, TopicId
+from ams.core.names import Offset
 from ams.core.runs import Columns
 from ams.storage.log.base import NO_OFFSET, Appended, check_load
 from ams.storage.log.embedded.catalog import Tail, TopicState
@@ -29,15 +29,13 @@ from ams.storage.log.embedded.record import (
     MAX_REQUESTS,
     RECORD_BYTES,
     Loaded,
-    RecordHeader,
     RecordKind,
-    Stamp,
-    encode,
+    encode_control,
     encode_loaded,
     encode_messages,
     encode_note,
 )
-from ams.storage.log.embedded.segment import OpenSegment, Writer, seed_of
+from ams.storage.log.embedded.segment import OpenSegment, Writer
 
 
 class Append(msgspec.Struct, eq=False):
@@ -87,8 +85,7 @@ class Chore:
 
 _MIN_SLICES = 2  # an append of more slices than this is written slice by slice
 _GAP_SHARE = 8  # the gap is at most 1/8 of the append: its unused rest is wasted
-_MAX_MESSAGE_OVERHEAD, _MAX_APPEND_OVERHEAD = HEADER_BYTES + 16, 4 * HEADER_BYTES
-"""Maximum overhead of records in bytes, per message and per append."""
+_MAX_MESSAGE_OVERHEAD, _MAX_APPEND_OVERHEAD = HEADER_BYTES + 16, 4 * HEADER_BYTES  # of records in bytes
 LOAD_BYTES = 2**20  # loaded messages are stored in groups of about this size
 Work = Append | Control | CursorGroup | Chore | None  # a request to the committer; None: finish
 Appends = Mapping[TopicState, Sequence[Append]]  # appends by topic, in their order
@@ -145,7 +142,7 @@ class Packed:
         self.shares: list[TopicShare] = []
         self.keys = 0  # appends with an idempotency key
         self.end = begin  # the length of the segment with them
-        self._stamp = Stamp(commit, segment.durable, seed_of(segment.sequence))
+        self._stamp = segment.stamp(commit)
 
     def add(self, topic: TopicState, appends: Sequence[Append], now: Milliseconds) -> None:
         """Add one topic's appends, at its end, or loaded ones at their own offsets."""
@@ -340,14 +337,11 @@ class LargeAppend:
     """A large append. Committer thread only. Writing raises `OSError`, or `RuntimeError` if its segment is closed."""
 
     def __init__(self, append: Append, writer: Writer, commit: int, now: Milliseconds, options: LogOptions) -> None:
-        segment = writer.open
-        assert segment is not None
-        self.append, self.writer = append, writer
-        self._segment: OpenSegment = segment
-        self.now = now
+        self.append, self.writer, self.now = append, writer, now
+        self._segment = writer.segment
         self.later: deque[Append | Control] = deque()
-        self.begin = segment.length + _gap(append, options)
-        self.packed: Packed = pack({append.topic: (append,)}, segment, commit, now, self.begin)
+        self.begin = self._segment.length + _gap(append, options)
+        self.packed = pack({append.topic: (append,)}, self._segment, commit, now, self.begin)
         self.is_written = False
         self._slices = _split_parts(self.packed.parts, options.group_bytes)
         self._place = self.begin
@@ -367,12 +361,9 @@ class LargeAppend:
     def join(self, commit: int) -> None:
         """Close the gap, after the last slice: the append is in the segment when it returns."""
         self._check_open()
-        segment = self._segment
-        header = RecordHeader(
-            RecordKind.MARK, True, TopicId(bytes(16)), Offset(0), self.now, commit, segment.durable, 0, 0
-        )
-        zeros = bytes(self.begin - segment.length - HEADER_BYTES)
-        self.writer.join(encode(header, zeros, seed_of(segment.sequence)), self.packed.end)
+        zeros = bytes(self.begin - self._segment.length - HEADER_BYTES)
+        mark = encode_control(RecordKind.MARK, zeros, self.now, self._segment.stamp(commit))
+        self.writer.join(mark, self.packed.end)
 
     def _check_open(self) -> None:
         if self.writer.open is not self._segment:

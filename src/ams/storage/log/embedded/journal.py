@@ -16,11 +16,10 @@ from itertools import chain
 
 from ams.core.clock import Clock, Milliseconds
 from ams.core.errors import LogUnavailable, OutcomeUnknown
-from ams.core.names import Offset, TopicId
 from ams.storage.files import NEW, Disk, open_file
 from ams.storage.log.embedded.catalog import SegmentCatalog
 from ams.storage.log.embedded.group_commit import CommitOutcome, CursorGroup
-from ams.storage.log.embedded.record import RecordHeader, RecordKind, encode
+from ams.storage.log.embedded.record import RecordKind, Stamp, encode_control
 from ams.storage.log.embedded.segment import CURSORS, HEAD_BYTES, SegmentHead, encode_head, image_path, seed_of
 
 IMAGE_BYTES = 16 << 20  # bytes of groups after which an image is stored, unless the last one was larger
@@ -143,15 +142,14 @@ class Journal:
 
 def write_image(files: Disk, folder: str, commit: int, now: Milliseconds, bodies: Iterable[bytes]) -> int:
     """Write an image, durably and atomically; return its size. Blocking, raises `OSError`."""
-    path, seed, end = image_path(folder, commit), seed_of(commit), HEAD_BYTES
+    path, stamp, end = image_path(folder, commit), Stamp(commit, 0, seed_of(commit)), HEAD_BYTES
     draft = path + NEW
     files.unlink(draft)
     try:
         with open_file(files, draft, create=True) as handle:
             files.write(handle, encode_head(SegmentHead(CURSORS.code, commit, now)), 0)
             for kind, body in chain(((RecordKind.CURSORS, body) for body in bodies), ((RecordKind.MARK, b""),)):
-                header = RecordHeader(kind, True, TopicId(bytes(16)), Offset(0), now, commit, 0, 0, 0)
-                record = encode(header, body, seed)
+                record = encode_control(kind, body, now, stamp)
                 files.write(handle, record, end)
                 end += len(record)
             files.sync(handle)

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Collection, Iterable, Mapping, Sequence
 from functools import partial
 
 import structlog
@@ -22,13 +22,12 @@ from ams.storage.log.embedded.group_commit import Append, CommitOutcome, Control
 from ams.storage.log.embedded.journal import Journal
 from ams.storage.log.embedded.options import MIB, LogOptions
 from ams.storage.log.embedded.pages import Pages
-from ams.storage.log.embedded.preallocation import Ahead
 from ams.storage.log.embedded.reader import DamageTracker, EmbeddedReader
 from ams.storage.log.embedded.record import RecordKind
 from ams.storage.log.embedded.recovery import Recovery, Restored, recover
-from ams.storage.log.embedded.segment import Spares, class_of, writers
-from ams.storage.log.embedded.state import IdempotencyKeys, LogFile, LogState
-from ams.storage.log.embedded.upkeep import NeededOffsets, OwnersOverLimit, Upkeep
+from ams.storage.log.embedded.segment import Ahead, Spares, class_of, writers
+from ams.storage.log.embedded.state import IdempotencyKeys, LogState
+from ams.storage.log.embedded.upkeep import Upkeep
 
 logger = structlog.get_logger("ams.log")
 
@@ -52,10 +51,10 @@ class EmbeddedLog:
         self._spares = Spares(files, options)
         self._space = Space(files, folder, clock, options, self._spares)
         catalog = SegmentCatalog(Pages(files, _INDEX_MEMORY))
-        for segment in (*restored.segments, *restored.chain):
+        for segment in restored.segments:
             catalog.add(segment)
         self._state = LogState(folder, restored.topics, catalog, restored.commit, restored.table)
-        self._state.unsealed += [each for each in restored.segments if each.closed and each.head is None]
+        self._state.unsealed += [each for each in catalog if each.closed and each.head is None]
         self._damage = DamageTracker()
         for damage in restored.report.damage:
             self._damage.note(damage)
@@ -67,14 +66,14 @@ class EmbeddedLog:
         self._state.images = self.journal.images
         self._thread = supervisor.thread(WRITING, "ams-log-committer", self._committer.run, self._writing_ended)
         self._retention_clock = retention_clock
-        self._upkeep = Upkeep(
+        self.upkeep = Upkeep(
             self._state, self._committer, files, clock, options, self._damage, self._spares, retention_clock,
             self.journal,
         )  # fmt: skip
-        self.journal.on_due = self._upkeep.rounds.soon
+        self.journal.on_due = self.upkeep.rounds.soon
         self._ahead = Ahead(by_class, files, folder, clock, options)
-        self._keys = IdempotencyKeys(self._state, self._upkeep.look_up, retention_clock, options)
-        self._reader = EmbeddedReader(catalog, self._damage, self._upkeep.look_up)
+        self._keys = IdempotencyKeys(self._state, self.upkeep.look_up, retention_clock, options)
+        self._reader = EmbeddedReader(catalog, self._damage, self.upkeep.look_up)
         self._writing_ahead: asyncio.Task[None] | None = None
         self._outbox: list[Append | Control] = []
         self._failed = False  # a vital part failed: nothing can be stored or made visible any more
@@ -105,8 +104,8 @@ class EmbeddedLog:
         await asyncio.to_thread(log._space.keep_reserve)
         log._thread.start()
         if log._state.unsealed:
-            log._upkeep.rounds.soon()
-        await log._upkeep.rounds.start(supervisor)
+            log.upkeep.rounds.soon()
+        await log.upkeep.rounds.start(supervisor)
         log._writing_ahead = supervisor.task("writing ahead in the log", log._ahead.run(supervisor.log_failure))
         return log
 
@@ -138,10 +137,9 @@ class EmbeddedLog:
 
     async def end_load(self) -> None:
         """Seal and index the loaded segments (`Log.end_load`): a start scans unsealed ones."""
-        await self._upkeep.seal()
+        await self.upkeep.seal()
 
     async def drop(self, topic: TopicId) -> None:
-        """Remove a topic (`Log.drop`); its space is freed with its segments."""
         self._check_open()
         state = self._state.topics.get(topic)
         if state is None:
@@ -223,7 +221,7 @@ class EmbeddedLog:
 
     async def offset_at(self, topic: TopicId, time: Milliseconds) -> Offset | None:
         state = await self._topic_after_expiry(topic)
-        offset = await self._upkeep.look_up(partial(self._state.catalog.since, state, time))
+        offset = await self.upkeep.look_up(partial(self._state.catalog.since, state, time))
         if offset is None:
             return None
         offset = max(offset, state.oldest)
@@ -245,30 +243,13 @@ class EmbeddedLog:
         """Run retention now; the log also does so every check interval. Raises `LogUnavailable`."""
         self._check_open()
         try:
-            await self._upkeep.retain()
+            await self.upkeep.retain()
         except OSError as error:
             raise LogUnavailable from error
-
-    def keep_files(self) -> contextlib.AbstractAsyncContextManager[Callable[[], Awaitable[Sequence[LogFile]]]]:
-        """Pause retention until the block ends, for a backup. Yields the function that lists the log's files."""
-        return self._upkeep.keep_files()
-
-    def kept_for(self) -> Milliseconds | None:
-        """Return how long backups have paused retention by now; None: no backup is running."""
-        return self._upkeep.kept_for()
 
     async def stored_bytes(self, topics: Collection[TopicId]) -> Mapping[TopicId, int]:
         known = self._state.topics
         return {topic: known[topic].stored for topic in topics if topic in known}
-
-    async def capacity(self) -> int | None:
-        """Return the capacity for messages in bytes, by the folder's limit or the disk; None: the disk is full."""
-        stored = sum(each.stored for each in self._state.topics.values())
-        return await self._upkeep.capacity(stored)
-
-    def keep_needed(self, needed: NeededOffsets, pressed: OwnersOverLimit) -> None:
-        """Protect needed messages from retention by size, and free space early for owners over their limits."""
-        self._upkeep.keep_needed(needed, pressed)
 
     def segment_files(self) -> Sequence[str]:
         """Return the files that hold messages or cursors now. Thread-safe."""
@@ -287,12 +268,10 @@ class EmbeddedLog:
 
     @property
     def refusal(self) -> str | None:
-        """Why appends are refused now, or None."""
         return self._committer.refusal
 
     @property
     def away(self) -> str | None:
-        """None: the log is in this process."""
         return None
 
     async def weak_topics(self) -> Mapping[TopicId, str]:
@@ -303,22 +282,17 @@ class EmbeddedLog:
         """Return the topic's id as text: it has no other name here."""
         return topic_id_text(self._topic(topic).id)
 
-    @property
-    def damaged_places(self) -> int:
-        """Number of damaged places found since the start."""
-        return self._damage.count
-
     async def close(self) -> None:
         if self._closed:
             return
         self._closed = True
         for state in self._state.topics.values():
             state.wake()
-        await self._upkeep.rounds.close()
+        await self.upkeep.rounds.close()
         if self._writing_ahead is not None:
             self._writing_ahead.cancel()
             await asyncio.wait((self._writing_ahead,))
-        await self._upkeep.close()
+        await self.upkeep.close()
         await self._ahead.close()
         self._send()
         with contextlib.suppress(LogUnavailable):  # its thread has ended by itself
@@ -352,11 +326,11 @@ class EmbeddedLog:
         find = self._state.catalog.find
         state.age_due = Milliseconds(now + _MAX_AGE_CHECK_MS)
         end = state.end
-        place = await self._upkeep.look_up(lambda: find(state, state.oldest))
+        place = await self.upkeep.look_up(lambda: find(state, state.oldest))
         if place is not None and place.entries.times[place.number] < now - retention:
-            kept = await self._upkeep.look_up(partial(self._state.catalog.since, state, Milliseconds(now - retention)))
+            kept = await self.upkeep.look_up(partial(self._state.catalog.since, state, Milliseconds(now - retention)))
             state.oldest = max(state.oldest, end if kept is None else kept)
-            place = await self._upkeep.look_up(lambda: find(state, state.oldest))
+            place = await self.upkeep.look_up(lambda: find(state, state.oldest))
         first = end if place is None else Offset(place.entries.firsts[place.number])
         state.oldest = max(state.oldest, first)
         time = now if place is None else place.entries.times[place.number]
@@ -406,7 +380,7 @@ class EmbeddedLog:
                 if outcome.cursors is not None:
                     self.journal.apply(outcome)
                 if outcome.closed:
-                    self._upkeep.rounds.soon()
+                    self.upkeep.rounds.soon()
                 if outcome.sequence:
                     self._ahead.look(outcome.code)
         except Exception as error:
@@ -434,7 +408,7 @@ class EmbeddedLog:
 
     def _fail(self) -> None:
         self._failed = True
-        self._upkeep.rounds.cancel()
+        self.upkeep.rounds.cancel()
         if self._writing_ahead is not None:
             self._writing_ahead.cancel()
         self.journal.give_up()

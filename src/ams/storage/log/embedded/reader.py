@@ -16,6 +16,7 @@ from ams.core.cache import LruCache
 from ams.core.errors import Damaged, LogUnavailable
 from ams.core.names import Offset, TopicId
 from ams.core.runs import Run, Runs
+from ams.storage.log.base import PendingRead
 from ams.storage.log.embedded.catalog import IndexPosition, LookUp, Segment, SegmentCatalog, TopicState
 from ams.storage.log.embedded.pages import THREADS
 from ams.storage.log.embedded.record import HEADER_BYTES, run_of
@@ -159,7 +160,7 @@ class EmbeddedReader:
                 self._take_run(span.segment, span.records[number][0], checked, batch)
 
     def _take_run(self, segment: Segment, position: int, run: Run, batch: "_Batch") -> None:
-        batch.take(run)
+        batch.take_record(run)
         if batch.full and run.first <= batch.offset < run.end:
             self._recent.note_begun((segment.sequence, position), run)
 
@@ -195,32 +196,19 @@ class EmbeddedReader:
         return found
 
 
-class _Batch:
+class _Batch(PendingRead):
     def __init__(self, start: Offset, max_messages: int, max_bytes: int) -> None:
-        self.offset = start
-        self.runs: list[Run] = []
+        super().__init__(max_messages, max_bytes)
+        self.offset = start  # of the next message
         self.has_turn = False  # whether it holds the semaphore of large reads, until it ends
-        self.full = max_messages < 1  # whether no more messages fit
-        self.messages_left, self.bytes_left = max_messages, max_bytes
 
-    def take(self, run: Run) -> None:
-        """Add the wanted messages of a record that fit; the first message of the batch always fits."""
+    def take_record(self, run: Run) -> None:
+        """Add the wanted messages of a record that fit."""
         if run.first > self.offset:
             self.stop_at_gap()
-        end = run.end
-        if self.full or end <= self.offset:
-            return
-        self.offset = max(self.offset, run.first)
-        if run.first < self.offset or len(run.fragments) > self.messages_left or run.size > self.bytes_left:
-            run = run.part(self.offset, self.messages_left, self.bytes_left)
-            if self.runs and run.size > self.bytes_left:
-                self.full = True
-                return
-        self.runs.append(run)
-        self.offset = run.end
-        self.messages_left -= len(run.fragments)
-        self.bytes_left -= run.size
-        self.full = run.end < end or not self.messages_left or self.bytes_left <= 0
+        if not self.full and run.end > self.offset:
+            self.take(run, self.offset)
+            self.offset = self.runs[-1].end
 
     def stop_at_gap(self) -> None:
         """End before missing messages. An empty batch continues after them."""

@@ -25,6 +25,7 @@ HEADER_BYTES = 68
 RECORD_BYTES = 64 * 1024  # target size of a record's messages; a larger message makes a larger record
 MAX_REQUESTS = 0xFFFF
 HEAD = 3  # numbers per request in `encode_messages`
+NO_TOPIC, NO_FIRST = TopicId(bytes(16)), Offset(0)  # of records without a topic, and without an offset
 
 _HEADER = struct.Struct("<4sIII16sQQQIIHBB")
 _START, _CHECKED = struct.Struct("<4sI"), struct.Struct("<II16sQQQIIHBB")  # header: magic and checksum; checked part
@@ -79,7 +80,7 @@ class RecordHeader(NamedTuple):
 
 
 class Stamp(NamedTuple):
-    """Common fields of the messages records of one group commit in one segment; `seed` starts the checksums."""
+    """Common fields of the records of one group commit in one segment; `seed` starts the checksums."""
 
     commit: int
     durable: int
@@ -93,14 +94,6 @@ class KeyNote(NamedTuple):
     content: bytes
     first: Offset
     messages: int
-
-
-class RecordRequest(NamedTuple):
-    """A publish request's share of a record."""
-
-    messages: int
-    data_bytes: int
-    note: KeyNote | None = None
 
 
 class Loaded(NamedTuple):
@@ -130,6 +123,14 @@ def encode(header: RecordHeader, body: bytes, seed: int) -> bytes:
     flags = header.last * _LAST | header.has_ordering_keys * _ORDERING_KEYS
     checked = _CHECKED.pack(len(body), checksum(body, seed), *header[2:9], header.kind, flags)
     return _START.pack(MAGIC, crc32(checked, seed)) + checked + body
+
+
+def encode_control(
+    kind: RecordKind, body: bytes, time: Milliseconds, stamp: Stamp, topic: TopicId = NO_TOPIC, first: Offset = NO_FIRST
+) -> bytes:
+    """Encode a record without messages."""
+    commit, durable, seed = stamp
+    return encode(RecordHeader(kind, True, topic, first, time, commit, durable, 0, 0), body, seed)
 
 
 def encode_messages(
@@ -252,28 +253,21 @@ def read_control(body: bytes) -> tuple[Milliseconds | None, int]:
     return Milliseconds(retention) if retention else None, published
 
 
-def requests_of(header: RecordHeader, body: bytes) -> list[RecordRequest]:
-    """Decode the requests of a messages record."""
-    position = header.requests * _REQUEST.size
-    found = []
-    for messages, data_bytes, note_bytes, _ in _REQUEST.iter_unpack(body[:position]):
-        note = None
-        if note_bytes:
-            first, count, content = _NOTE.unpack_from(body, position)
-            note = KeyNote(body[position + _NOTE.size : position + note_bytes], content, first, count)
-        found.append(RecordRequest(messages, data_bytes, note))
-        position += note_bytes
-    return found
-
-
 def data_bytes_and_notes(header: RecordHeader, body: bytes) -> tuple[int, Sequence[KeyNote]]:
     """Decode the data bytes and idempotency keys of a record, for recovery."""
     if header.requests == 1:
         _, data_bytes, note_bytes, _ = _REQUEST.unpack_from(body)
         if not note_bytes:
             return data_bytes, ()
-    requests = requests_of(header, body)
-    return sum(each.data_bytes for each in requests), [each.note for each in requests if each.note is not None]
+    position = header.requests * _REQUEST.size
+    published, notes = 0, []
+    for _, data_bytes, note_bytes, _ in _REQUEST.iter_unpack(body[:position]):
+        published += data_bytes
+        if note_bytes:
+            first, count, content = _NOTE.unpack_from(body, position)
+            notes.append(KeyNote(body[position + _NOTE.size : position + note_bytes], content, first, count))
+            position += note_bytes
+    return published, notes
 
 
 def run_of(header: RecordHeader, data: bytes, body: int) -> Run:

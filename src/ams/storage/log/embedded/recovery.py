@@ -18,24 +18,12 @@ from ams.core.errors import Damaged, Unusable
 from ams.core.names import TopicId
 from ams.storage.files import NEW, Disk, open_file
 from ams.storage.log.embedded.catalog import Segment, Tail, TopicState
-from ams.storage.log.embedded.index_file import IndexHead, read_at, read_directory, read_filter, read_head
 from ams.storage.log.embedded.journal import RestoredJournal, write_image
 from ams.storage.log.embedded.options import LogOptions
-from ams.storage.log.embedded.record import RecordKind
-from ams.storage.log.embedded.scan import (
-    RESTORE_HINT,
-    ControlRecord,
-    Damage,
-    Scanned,
-    Trimmed,
-    images_in,
-    in_order,
-    read_image,
-    scan,
-)
+from ams.storage.log.embedded.record import RecordHeader, RecordKind, read_control
+from ams.storage.log.embedded.scan import RESTORE_HINT, Damage, Scanned, Trimmed, images_in, in_order, read_image, scan
 from ams.storage.log.embedded.segment import (
     CHAINS,
-    CLASSES,
     CURSORS,
     HEAD_BYTES,
     Cut,
@@ -50,6 +38,7 @@ from ams.storage.log.embedded.segment import (
     log_path,
     sequence_of,
 )
+from ams.storage.log.embedded.segment_index import IndexHead, read_at, read_directory, read_filter, read_head
 
 _COPY_BYTES = 4 * 1024 * 1024
 
@@ -57,11 +46,8 @@ _COPY_BYTES = 4 * 1024 * 1024
 class Recovery(NamedTuple):
     """Report of a recovery."""
 
-    segments: int
-    topics: int
-    scanned: int  # bytes of the scanned segments, which had no index
-    trimmed: tuple[Trimmed, ...]
-    damage: tuple[Damage, ...]
+    trimmed: tuple[Trimmed, ...] = ()
+    damage: tuple[Damage, ...] = ()
 
 
 @dataclass(slots=True)
@@ -70,13 +56,12 @@ class Restored:
 
     topics: dict[TopicId, TopicState] = field(default_factory=dict)
     segments: list[Segment] = field(default_factory=list)
-    chain: list[Segment] = field(default_factory=list)  # of cursors
     journal: RestoredJournal = field(default_factory=RestoredJournal)
     open: dict[int, OpenSegment] = field(default_factory=dict)  # by class: the segment for the next appends
     commit: int = 0
     sequence: int = 0
     table: str | None = None  # path of the index file with the newest table
-    report: Recovery = Recovery(0, 0, 0, (), ())
+    report: Recovery = Recovery()
 
 
 def recover(files: Disk, folder: str, options: LogOptions) -> Restored:
@@ -96,7 +81,6 @@ class _RecoveryRun:
         self._heads: dict[str, IndexHead] = {}  # of every readable index file, by its path
         self._indexed: set[int] = set()  # segments with an index file, also a damaged one: they were durable before
         self._scanned: dict[int, Scanned] = {}
-        self._bytes = 0
         self._known = 0  # last commit whose control records are in the table
 
     def run(self) -> Restored:
@@ -113,16 +97,13 @@ class _RecoveryRun:
             self._files.sync_folder(os.path.join(self._folder, kind.name))
         self._replay()
         self._replay_cursors()
-        self._log.chain = by_class.pop()
-        for kind, segments in zip(CLASSES, by_class, strict=True):
+        for kind, segments in zip(CHAINS, by_class, strict=True):
             self._note_classes(kind, segments)
         self._log.segments = [segment for segments in by_class for segment in segments]
         for segment in self._log.segments:
             self._complete(segment)
-        log = self._log
-        counts = (len(log.segments), len(log.topics), self._bytes)
-        log.report = Recovery(*counts, tuple(self._trimmed), tuple(self._damage))
-        return log
+        self._log.report = Recovery(tuple(self._trimmed), tuple(self._damage))
+        return self._log
 
     def _segments(self, kind: RetentionClass) -> list[Segment]:
         place = os.path.join(self._folder, kind.name)
@@ -231,7 +212,6 @@ class _RecoveryRun:
         segment.entries = found.content
         segment.length = max(found.end, HEAD_BYTES) if found.torn else min(limit, size)
         segment.closed = True
-        self._bytes += size
         self._scanned[segment.sequence] = found
         self._damage += found.damage
         self._log.commit = max(self._log.commit, found.commit)
@@ -273,10 +253,10 @@ class _RecoveryRun:
 
     def _replay(self) -> None:
         controls = [control for found in self._scanned.values() for control in found.controls]
-        later = sorted((each for each in controls if each.commit > self._known), key=lambda each: each.commit)
-        for control in later:
-            self._apply_control(control)
-        dropped = {each.topic for each in later if each.kind == RecordKind.DROP}
+        later = sorted((each for each in controls if each[0].commit > self._known), key=lambda each: each[0].commit)
+        for header, body in later:
+            self._apply_control(header, body)
+        dropped = {header.topic for header, _ in later if header.kind == RecordKind.DROP}
         for sequence in sorted(self._scanned):
             for topic, tail in self._scanned[sequence].tails.items():
                 state = self._log.topics.get(topic)
@@ -311,19 +291,19 @@ class _RecoveryRun:
         journal.bytes = sum(len(each.body) for each in kept)
         journal.commit = kept[-1].commit if kept else journal.image
 
-    def _apply_control(self, control: ControlRecord) -> None:
-        topics = self._log.topics
-        if control.kind == RecordKind.DROP:
-            topics.pop(control.topic, None)
-        elif control.kind == RecordKind.CREATE:
-            state = topics.setdefault(control.topic, self._new_topic(control.topic, control.retention))
-            state.begin_at(control.oldest, control.published)
-        elif control.topic in topics:
-            topic = topics[control.topic]
-            topic.oldest = max(topic.oldest, control.oldest)
-            if control.kind == RecordKind.RETENTION:
-                topic.retention = control.retention
-                topic.kind = class_of(control.retention or self._options.retention)
+    def _apply_control(self, header: RecordHeader, body: bytes) -> None:
+        topics, (retention, published) = self._log.topics, read_control(body)
+        if header.kind == RecordKind.DROP:
+            topics.pop(header.topic, None)
+        elif header.kind == RecordKind.CREATE:
+            state = topics.setdefault(header.topic, self._new_topic(header.topic, retention))
+            state.begin_at(header.first, published)
+        elif header.topic in topics:
+            topic = topics[header.topic]
+            topic.oldest = max(topic.oldest, header.first)
+            if header.kind == RecordKind.RETENTION:
+                topic.retention = retention
+                topic.kind = class_of(retention or self._options.retention)
 
     def _note_classes(self, kind: RetentionClass, segments: list[Segment]) -> None:
         there = {topic for each in segments if each.entries for topic in each.entries.topics}

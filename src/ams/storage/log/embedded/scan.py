@@ -13,20 +13,10 @@ from typing import NamedTuple
 
 from ams.core.clock import Milliseconds
 from ams.core.errors import Damaged, Unusable
-from ams.core.names import Offset, TopicId
+from ams.core.names import TopicId
 from ams.storage.files import Disk, FileHandle, open_file
 from ams.storage.log.base import Appended, key_hash
-from ams.storage.log.embedded.index_file import (
-    Directory,
-    IndexHead,
-    TopicRow,
-    decode_entries,
-    key_in,
-    read_at,
-    read_directory,
-    read_filter,
-    read_head,
-)
+from ams.storage.log.embedded.catalog import Tail
 from ams.storage.log.embedded.record import (
     HEADER_BYTES,
     MAGIC,
@@ -35,7 +25,6 @@ from ams.storage.log.embedded.record import (
     checksum,
     data_bytes_and_notes,
     decode_header,
-    read_control,
 )
 from ams.storage.log.embedded.segment import (
     CHAINS,
@@ -52,13 +41,26 @@ from ams.storage.log.embedded.segment import (
     seed_of,
     sequence_of,
 )
-from ams.storage.log.embedded.segment_index import Entries, SegmentEntries
+from ams.storage.log.embedded.segment_index import (
+    Directory,
+    Entries,
+    IndexHead,
+    SegmentEntries,
+    TopicRow,
+    decode_entries,
+    key_in,
+    read_at,
+    read_directory,
+    read_filter,
+    read_head,
+)
 
 RESTORE_HINT = (
     f"restore all of the log together, or move its folder {CURSORS.name} away: then subscriptions begin at their oldest"
     " message"
 )
 _WINDOW_BYTES = 4 * 1024 * 1024
+_NO_TAIL = Tail()
 
 
 class Damage(NamedTuple):
@@ -85,18 +87,6 @@ class Trimmed(NamedTuple):
         return f"{self.file} at {self.position}: {self.reason}, {self.length} bytes cut"
 
 
-@dataclass(frozen=True, slots=True)
-class ControlRecord:
-    """A create, drop, or change of retention found in a segment."""
-
-    commit: int
-    kind: int
-    topic: TopicId
-    retention: Milliseconds | None
-    oldest: Offset
-    published: int = 0  # data bytes of a created topic from before its move here
-
-
 class CursorsRecord(NamedTuple):
     """A group of cursors found in a segment."""
 
@@ -110,8 +100,8 @@ class Scanned:
     """The content of a segment."""
 
     content: SegmentEntries = field(default_factory=SegmentEntries)
-    tails: dict[TopicId, "TopicEnd"] = field(default_factory=dict)
-    controls: list[ControlRecord] = field(default_factory=list)
+    tails: dict[TopicId, Tail] = field(default_factory=dict)  # data bytes of records after the known commit only
+    controls: list[tuple[RecordHeader, bytes]] = field(default_factory=list)  # with their bodies
     cursors: list[CursorsRecord] = field(default_factory=list)  # of commits after `cursors_known`
     damage: list[Damage] = field(default_factory=list)
     end: int = HEAD_BYTES  # end of the last whole append; later bytes were never acknowledged
@@ -126,16 +116,6 @@ class Scanned:
 
 
 @dataclass(slots=True)
-class TopicEnd:
-    """End of a topic's messages in a segment."""
-
-    end: Offset = Offset(0)
-    time: Milliseconds = Milliseconds(0)
-    published: int = 0  # data bytes of records after the known commit
-    commit: int = 0
-
-
-@dataclass(slots=True)
 class _Scanner:
     files: Disk
     handle: FileHandle
@@ -143,8 +123,7 @@ class _Scanner:
     seed: int
     length: int
     closed: bool  # whether all of `length` is on stable storage
-    known: Mapping[TopicId, int] = field(default_factory=dict)
-    """The commit up to which each topic's published bytes are counted already."""
+    known: Mapping[TopicId, int] = field(default_factory=dict)  # commit up to which published bytes are counted
     held: int = 0  # up to here the file may have old bytes of a reused segment
     cursors_known: int = 0  # groups of cursors up to this commit are skipped
     _base: int = 0
@@ -280,14 +259,11 @@ class _Scanner:
                 found.cursors.append(CursorsRecord(header.commit, header.first, body))
         elif header.kind != RecordKind.MARK:
             found.content.note_time(header.time)
-            retention, published = read_control(body)
-            control = ControlRecord(header.commit, header.kind, header.topic, retention, header.first, published)
-            found.controls.append(control)
+            found.controls.append((header, body))
 
     def _take_messages(self, header: RecordHeader, position: int, body: bytes) -> None:
         found, topic, first = self._found, header.topic, header.first
-        reached = found.tails.get(topic)
-        if reached is not None and first < reached.end:
+        if first < found.tails.get(topic, _NO_TAIL).end:
             self._note_damage(position, header.size, "offsets that were given before")
             return
         found.messages += header.messages
@@ -304,12 +280,10 @@ class _Scanner:
         """Move the topic's end over a record, also a damaged one: its offsets are used. `published`: its data bytes."""
         if header.kind != RecordKind.MESSAGES:
             return
-        reached = self._found.tails.get(header.topic)
-        if reached is None:
-            reached = self._found.tails[header.topic] = TopicEnd()
+        counted = self._found.tails.get(header.topic, _NO_TAIL).published
         if header.commit > self.known.get(header.topic, 0):
-            reached.published += published
-        reached.end, reached.time, reached.commit = header.end, header.time, header.commit
+            counted += published
+        self._found.tails[header.topic] = Tail(header.end, header.time, counted, header.commit)
 
 
 def scan(
@@ -429,17 +403,11 @@ class _Verification:
         groups, is_whole = in_order((each for found in self._scanned for each in found.cursors), self._image)
         if not is_whole:
             self._note(os.path.join(self._folder, CURSORS.name), 0, "groups of cursors are missing")
-        return ScanReport(
-            len(self._scanned),
-            self._indexes,
-            sum(each.records for each in self._scanned),
-            sum(each.messages for each in self._scanned),
-            len({topic for each in self._scanned for topic in each.content.topics}),
-            (*cursors, *(each.body for each in groups)),
-            self._bytes,
-            tuple(self._torn),
-            tuple(self._damage),
-        )
+        scanned, bodies = self._scanned, (*cursors, *(each.body for each in groups))
+        records, messages = sum(each.records for each in scanned), sum(each.messages for each in scanned)
+        counts = (len(scanned), self._indexes, records, messages)
+        topics = {topic for each in scanned for topic in each.content.topics}
+        return ScanReport(*counts, len(topics), bodies, self._bytes, tuple(self._torn), tuple(self._damage))
 
     def _check_image(self) -> list[bytes]:
         images = images_in(self._files, self._folder)
@@ -515,7 +483,7 @@ class _Verification:
             keys = read_filter(self._files, path, head)
             for hashed, result in found.content.keys.items():
                 place = directory.key_place(hashed)
-                data = read_at(self._files, path, place.size, place.position) if place else None
+                data = read_at(self._files, path, *place) if place else None
                 if data is None or key_in(data, hashed) != result or not keys.may_hold(hashed):
                     raise Damaged("the index does not agree with the segment's keys")
         except Damaged as damage:
@@ -532,8 +500,7 @@ class _Verification:
         listed: dict[int, tuple[int, ...]] = {}
         blocks = range(row.block, directory.last_block(row) + 1) if row.entries else ()
         for block in blocks:
-            place = directory.place(row, block)
-            listed.update(_lines(decode_entries(read_at(self._files, path, place.size, place.position))))
+            listed.update(_lines(decode_entries(read_at(self._files, path, *directory.place(row, block)))))
         real = dict(_lines(found.content.topics.get(row.topic, Entries())))
         if any(listed.get(position) != line for position, line in real.items()):
             raise Damaged("the index does not agree with the segment")

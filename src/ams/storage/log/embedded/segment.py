@@ -6,22 +6,25 @@ never written again. The file of an open segment may be longer than its records:
 expired segment), or is preallocated with zeros (`docs/decisions/0034-group-commit.md`).
 """
 
+import asyncio
 import contextlib
 import os
 import struct
 import threading
 import zlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import count
 from typing import NamedTuple
 
 import structlog
 
-from ams.core.clock import Milliseconds
+from ams.core.clock import Clock, Milliseconds
 from ams.core.errors import Unusable
 from ams.storage.files import NEW, Disk, FileHandle, open_file
 from ams.storage.log.embedded.options import LogOptions
+from ams.storage.log.embedded.record import Stamp
 
 logger = structlog.get_logger("ams.log")
 
@@ -37,6 +40,13 @@ MAX_SPARES = 2
 _SPARES_SHARE = 8  # spares take at most 1/8 of the data folder's limit
 _SEED_PERIOD = 1 << 32  # segment numbers repeat in the checksum seed after this many segments
 _MAX_SEGMENT_BYTES = 1 << 30  # positions are 32 bits, and one large append may exceed this
+STEPS = 8  # writes of zeros that make up the preallocated size
+_SEGMENT_SHARE = 4  # preallocate at most 1/4 of a full segment
+_FOLDER_SHARE = 64  # preallocate at most 1/64 of the data folder's limit
+_MIN_FREE_FACTOR = 8  # preallocate only while free disk space exceeds this multiple of the preallocated size
+_STEADY_MS = 10_000  # a segment is busy if it grows by half a step in this time
+_MAX_WRITE_BYTES = 128 * 1024  # with larger writes, preallocation costs more than it saves
+_RETRY_STEPS = 64  # steps until the next attempt in a segment whose writes overtook preallocation
 
 
 class RetentionClass(NamedTuple):
@@ -234,8 +244,7 @@ class OpenSegment:
     keys: int = 0  # appends with an idempotency key
     reached: int = 0  # end of the last write, also of a failed one
     size: int = 0  # file size, with preallocated pages; grows under the lock only
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    """Held while the file is preallocated, or grows in another way."""
+    lock: threading.Lock = field(default_factory=threading.Lock)  # held while the file grows, also by preallocation
     sealed: bool = False
     writes: int = 0
     look_at: int = 0  # the length for the next decision on preallocation
@@ -249,6 +258,10 @@ class OpenSegment:
     def tail(self) -> int:
         """Preallocated bytes behind its records."""
         return max(self.size - max(self.length, self.reached), 0)
+
+    def stamp(self, commit: int) -> Stamp:
+        """Return the common fields of the records of a commit."""
+        return Stamp(commit, self.durable, seed_of(self.sequence))
 
     def grow(self, end: int) -> None:
         """Claim the file up to `end` for records: preallocation never writes there again."""
@@ -280,6 +293,12 @@ class Writer:
         self._segment_bytes = min(options.segment_bytes, kind.segment_bytes)
         self._segment_keys = options.segment_keys
         self._cut: Cut | None = None  # the failed segment, until the header of its successor names it
+
+    @property
+    def segment(self) -> OpenSegment:
+        """The open segment; there must be one."""
+        assert self.open is not None
+        return self.open
 
     def is_due(self, size: int, now: Milliseconds) -> bool:
         """Return whether the open segment must be sealed before `size` more bytes: too large, old, or many keys."""
@@ -331,19 +350,16 @@ class Writer:
 
     def _reuse(self, sequence: int, path: str, now: Milliseconds) -> tuple[FileHandle, int] | None:
         """Reuse a spare, if any, as the next segment. The header is durable before the rename."""
-        spare = self._spares.take(self.kind.code, sequence)
+        spare, handle = self._spares.take(self.kind.code, sequence), None
         if spare is None:
             return None
         try:
             handle = self._files.open(spare.path)
-        except OSError:
-            self._spares.discard(spare)
-            return None
-        try:
             self._write_head(handle, SegmentHead(self.kind.code, sequence, now, self._cut, spare.length))
             self._files.rename(spare.path, path)
         except OSError:
-            self._close(handle)
+            if handle is not None:
+                self._close(handle)
             self._spares.discard(spare)
             return None
         return handle, spare.length
@@ -363,8 +379,7 @@ class Writer:
 
     def write(self, parts: Sequence[bytes], *, sync: bool) -> None:
         """Append parts to the open segment; with `sync`, return when they are durable."""
-        segment = self.open
-        assert segment is not None
+        segment = self.segment
         if sync:
             self.sync()
         segment.reached = segment.length + sum(map(len, parts))
@@ -380,16 +395,14 @@ class Writer:
 
     def write_behind(self, parts: Sequence[bytes], position: int, end: int) -> None:
         """Write parts durably behind the end of the open segment, for a later `join`; `end` is their final end."""
-        segment = self.open
-        assert segment is not None
+        segment = self.segment
         if end > segment.size:
             segment.grow(end)
         self._files.write_through(segment.handle, parts, position)
 
     def join(self, filler: bytes, end: int) -> None:
         """Close the gap before the parts of `write_behind` with a durable filler: the segment then ends at `end`."""
-        segment = self.open
-        assert segment is not None
+        segment = self.segment
         segment.reached = end
         self._files.write_through(segment.handle, [filler], segment.length)
         segment.length = segment.durable = end
@@ -440,3 +453,93 @@ def writers(
         made[kind.code] = Writer(kind, folder, files, sequences, options, spares)
         made[kind.code].open = open_segments.get(kind.code)
     return made
+
+
+class Ahead:
+    """Preallocation: writes zeros behind the records of busy open segments, so that appends meet allocated pages.
+
+    `run` is its background task. It writes in steps, on its own thread: only a write that overtakes it waits, for the
+    current step. If preallocation fails, the file grows with its records.
+    """
+
+    def __init__(
+        self, writers: Mapping[int, Writer], files: Disk, folder: str, clock: Clock, options: LogOptions
+    ) -> None:
+        self._writers = writers
+        self._files, self._folder, self._clock = files, folder, clock
+        limits = [options.ahead_bytes, options.segment_bytes // _SEGMENT_SHARE]
+        if options.max_bytes is not None:
+            limits.append(options.max_bytes // _FOLDER_SHARE)
+        most = self._most = min(limits) if options.sync == "always" else 0
+        self._step = most // STEPS
+        self._zeros = bytes(self._step)
+        self._segment_bytes = options.segment_bytes
+        self._room = options.min_free_bytes + _MIN_FREE_FACTOR * most
+        self._wanted: asyncio.Queue[OpenSegment] = asyncio.Queue(len(writers))
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="ams-log-ahead")
+        self._closed = False
+        self._is_failure_logged = False
+
+    def look(self, code: int) -> None:
+        """Decide whether to preallocate, after a write to the open segment of a class."""
+        segment = self._writers[code].open
+        if segment is None or segment.length < segment.look_at or not self._step:
+            return
+        before, now = segment.looked, GrowthSample(self._clock.monotonic(), segment.length, segment.writes)
+        segment.looked, segment.look_at = now, now.length + self._step // 2
+        if before is None or now.time - before.time > _STEADY_MS:
+            return
+        if now.length - before.length > (now.writes - before.writes) * _MAX_WRITE_BYTES:
+            return
+        if segment.was_ahead and not segment.tail:
+            # Race with the preallocating thread: harmless, only speed depends on it.
+            segment.was_ahead = False
+            segment.look_at += _RETRY_STEPS * self._step
+            return
+        if not self._wanted.full():  # else it is requested again half a step later
+            self._wanted.put_nowait(segment)
+
+    async def run(self, log_failure: Callable[[str], None]) -> None:
+        """Preallocate requested segments until cancelled; `log_failure` is called after an unexpected exception."""
+        loop = asyncio.get_running_loop()
+        while True:
+            segment = await self._wanted.get()
+            try:
+                await loop.run_in_executor(self._thread, self._fill, segment)
+            except OSError as error:
+                if not segment.sealed and not self._is_failure_logged:  # a sealed segment's file may be deleted
+                    self._is_failure_logged = True
+                    logger.warning("log.not_ahead", reason=error.strerror)
+            except Exception:  # a defect here must only cost speed
+                log_failure("writing ahead in the log")
+
+    async def close(self) -> None:
+        """Wait for the current step; `run` has ended."""
+        self._closed = True
+        await asyncio.to_thread(self._thread.shutdown)
+
+    def _fill(self, segment: OpenSegment) -> None:
+        # Its own handle: the system reports a write error once per handle, and the committer must see its own errors.
+        with open_file(self._files, segment.path) as handle:
+            while self._is_wanted(segment) and self._write_step(segment, handle):
+                pass
+
+    def _is_wanted(self, segment: OpenSegment) -> bool:
+        return (
+            not self._closed
+            and segment.tail + self._step <= min(self._most, segment.length - HEAD_BYTES)
+            and segment.size + self._step <= self._segment_bytes
+            and self._files.free_bytes(self._folder) >= self._room
+        )
+
+    def _write_step(self, segment: OpenSegment, handle: FileHandle) -> bool:
+        """Write zeros durably at the end of the file. Returns False if the segment is sealed, or writes overtake."""
+        with segment.lock:
+            if segment.sealed or (segment.was_ahead and not segment.tail):
+                return False
+            try:
+                self._files.write_through(handle, (self._zeros,), segment.size)
+            finally:  # after a failure part of it may be there; it is cut off later too
+                segment.size += self._step
+            segment.was_ahead = True
+            return True

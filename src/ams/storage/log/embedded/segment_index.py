@@ -1,45 +1,49 @@
-"""The index of a segment in memory: positions of each topic's records, and idempotency keys.
+"""The index of a segment: positions of each topic's records, and idempotency keys; in memory, and as a file.
 
-Open segments have `SegmentEntries`, and sealed ones until their index file (`ams.storage.log.embedded.index_file`) is
-written. Numbers are in arrays: 28 bytes per record. Sealed segments have a `KeyFilter`, so that a new key needs no disk
-read: `docs/reference/log-format.md`.
+Open segments have `SegmentEntries`, and sealed ones until their index file is written. Numbers are in arrays: 28 bytes
+per record. Sealed segments have a `KeyFilter`, so that a new key needs no disk read. The format of the file is in
+`docs/reference/log-format.md`. Its table of all topics keeps the end of every topic after its segments are deleted, so
+that offsets never start again at 0.
 """
 
 import struct
+import sys
+import zlib
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate, islice
 from typing import NamedTuple
 
 from ams.core.clock import Milliseconds
+from ams.core.errors import Damaged, Unusable
 from ams.core.names import Offset, TopicId
+from ams.storage.files import Disk, open_file
 from ams.storage.log.base import Appended
 
+INDEX_MAGIC = b"\xffAMSidx\n"
+VERSION = 1
+HEAD_BYTES = 96
+ENTRIES_PER_BLOCK = 128
+KEYS_PER_BLOCK = 64
 KEYS_PER_BUCKET = 32  # keys for each bucket, on average
 _REST_BITS = 16
 _REST_MASK = (1 << _REST_BITS) - 1
 _PREFIX_BYTES = 6
 _STRETCH = 8 * _PREFIX_BYTES - _REST_BITS
-
-
-class KeyedResult(NamedTuple):
-    """The answer to an append with an idempotency key."""
-
-    appended: Appended
-    content: bytes  # hash of its messages (`ams.storage.log.base.content_hash`)
+_HEAD = struct.Struct("<8sBB6xQQQQIIIIQQI8x")
+_ROW = struct.Struct("<16sQQQQQQQQIIII")
+_ENTRY_BYTES = 28
+_CHECKSUM_BYTES = 4
 
 
 KEYED_RESULT = struct.Struct("<QIQ16s")
-"""Encoding of a `KeyedResult` in memory and in index files: very many objects would slow the garbage collector."""
+"""The answer to an append with an idempotency key (`Appended`), and the `content_hash` of its messages.
 
-
-def unpack_result(result: bytes | None) -> KeyedResult | None:
-    """Decode a `KeyedResult`; None for None."""
-    if result is None:
-        return None
-    first, count, time, content = KEYED_RESULT.unpack(result)
-    return KeyedResult(Appended(Offset(first), count, Milliseconds(time)), content)
+Encoded also in memory: very many objects would slow the garbage collector.
+"""
+_KEY = struct.Struct(f"<16s{KEYED_RESULT.size}s")
 
 
 class Entries:
@@ -170,3 +174,281 @@ def make_filter(hashes: Sequence[bytes]) -> KeyFilter:
 
 
 NO_KEYS = make_filter(())
+
+
+class IndexHead(NamedTuple):
+    """The head of an index file."""
+
+    class_code: int
+    sequence: int
+    length: int
+    commit: int
+    newest: Milliseconds
+    rows: int
+    blocks: int
+    key_blocks: int
+    directory_checksum: int
+    keys: int
+    keys_position: int
+    filter_bytes: int
+
+    @property
+    def directory_bytes(self) -> int:
+        """Length of the directory, which follows the head."""
+        return self.rows * _ROW.size + self.blocks * 24 + self.key_blocks * 16
+
+    @property
+    def filter_position(self) -> int:
+        """Where the filter is, after the keys."""
+        return self.keys_position + self.keys * _KEY.size + self.key_blocks * _CHECKSUM_BYTES
+
+    @property
+    def size(self) -> int:
+        """Length of the whole file."""
+        return self.filter_position + self.filter_bytes
+
+
+class TopicRow(NamedTuple):
+    """A topic that existed when the segment was sealed: its end, and its part of the segment."""
+
+    topic: TopicId
+    end: Offset
+    time: Milliseconds  # of its last message
+    published: int  # data bytes, in total
+    commit: int  # of its last record; later commits are not in these figures
+    retention: int  # milliseconds; 0 = the log's default
+    oldest: Offset
+    reach: Offset  # end of its messages in this retention class up to and including this segment
+    reach_time: Milliseconds
+    entries: int = 0  # records in this segment
+    block: int = 0  # number of its first block of entries
+    keys: int = 0  # in this segment
+    bytes: int = 0  # of its records in this segment; 0 with entries: unknown
+
+
+class TopicExtent(NamedTuple):
+    """End of a topic's messages in a class, and the time of the last one."""
+
+    end: Offset
+    time: Milliseconds
+
+
+NO_EXTENT = TopicExtent(Offset(0), Milliseconds(0))
+
+
+def encode_index(
+    class_code: int,
+    sequence: int,
+    length: int,
+    commit: int,
+    table: Iterable[TopicRow],
+    content: SegmentEntries,
+    reach: Mapping[TopicId, TopicExtent],
+) -> bytes:
+    """Return the index file of a segment; `reach` has the end of each topic in the class, with this segment."""
+    rows, blocks = _rows_and_blocks(sorted(table), content, reach)
+    hashes = sorted(content.keys)
+    key_blocks = [hashes[start : start + KEYS_PER_BLOCK] for start in range(0, len(hashes), KEYS_PER_BLOCK)]
+    directory = _directory(rows, blocks, key_blocks)
+    entries = b"".join(data for _, _, data in blocks)
+    keys_filter = encode_filter(make_filter(hashes)) if hashes else b""
+    head = _HEAD.pack(
+        INDEX_MAGIC, VERSION, class_code, sequence, length, commit, content.newest,
+        len(rows), len(blocks), len(key_blocks), zlib.crc32(directory), len(hashes),
+        HEAD_BYTES + len(directory) + len(entries), len(keys_filter),
+    )  # fmt: skip
+    keys = [_add_crc(b"".join([part for key in block for part in (key, content.keys[key])])) for block in key_blocks]
+    return b"".join((_add_crc(head), directory, entries, *keys, keys_filter))
+
+
+def decode_head(data: bytes) -> IndexHead | None:
+    """Return the head of an index file; None: damaged. Raises `Unusable` for another version."""
+    if len(data) < HEAD_BYTES or zlib.crc32(data[:92]).to_bytes(4, "little") != data[92:HEAD_BYTES]:
+        return None
+    magic, version, *fields = _HEAD.unpack_from(data)
+    if magic != INDEX_MAGIC:
+        return None
+    if version != VERSION:
+        raise Unusable(f"an index of the log has format {version}, this program reads {VERSION}; upgrade it")
+    return IndexHead(*fields)
+
+
+class Directory:
+    """The directory of an index file, in memory."""
+
+    def __init__(self, head: IndexHead, data: bytes) -> None:
+        if len(data) != head.directory_bytes or zlib.crc32(data) != head.directory_checksum:
+            raise Damaged("directory checksum")
+        self.head, self._data = head, data
+        fences = head.rows * _ROW.size
+        size = head.blocks * 8
+        self._firsts = from_bytes("Q", data[fences : fences + size])
+        self._times = from_bytes("Q", data[fences + size : fences + 2 * size])
+        self._positions = from_bytes("Q", data[fences + 2 * size : fences + 3 * size])
+        self._key_fences = fences + 3 * size
+
+    @property
+    def weight(self) -> int:
+        """Memory size in bytes."""
+        return 2 * len(self._data)
+
+    def rows(self) -> Iterator[TopicRow]:
+        """Yield every row."""
+        for fields in _ROW.iter_unpack(self._data[: self.head.rows * _ROW.size]):
+            yield TopicRow(*fields)
+
+    def find(self, topic: TopicId) -> TopicRow | None:
+        """Return the row of a topic."""
+        number = bisect_left(range(self.head.rows), topic, key=self._topic)
+        if number == self.head.rows or self._topic(number) != topic:
+            return None
+        return TopicRow(*_ROW.unpack_from(self._data, number * _ROW.size))
+
+    def block_with(self, row: TopicRow, offset: Offset) -> int:
+        """Return the number of the block with `offset`, or the one before; the row has entries."""
+        return max(bisect_right(self._firsts, offset, row.block, self.last_block(row) + 1) - 1, row.block)
+
+    def block_since(self, row: TopicRow, time: Milliseconds) -> int:
+        """Return the number of the block with the first record of `time` or later, or of the block before that."""
+        return max(bisect_left(self._times, time, row.block, self.last_block(row) + 1) - 1, row.block)
+
+    def last_block(self, row: TopicRow) -> int:
+        """Return the number of the topic's last block."""
+        return row.block + (row.entries + ENTRIES_PER_BLOCK - 1) // ENTRIES_PER_BLOCK - 1
+
+    def place(self, row: TopicRow, block: int) -> tuple[int, int]:
+        """Return size and position of a block of entries in the file."""
+        count = min(ENTRIES_PER_BLOCK, row.entries - (block - row.block) * ENTRIES_PER_BLOCK)
+        return count * _ENTRY_BYTES + _CHECKSUM_BYTES, self._positions[block]
+
+    def key_place(self, hashed: bytes) -> tuple[int, int] | None:
+        """Return size and position of the only block that can hold a key, or None."""
+        data, fences = self._data, self._key_fences
+        starts = range(fences, fences + 16 * self.head.key_blocks, 16)
+        number = bisect_right(starts, hashed, key=lambda start: data[start : start + 16]) - 1
+        if number < 0:
+            return None
+        count = min(KEYS_PER_BLOCK, self.head.keys - number * KEYS_PER_BLOCK)
+        full = KEYS_PER_BLOCK * _KEY.size + _CHECKSUM_BYTES
+        return count * _KEY.size + _CHECKSUM_BYTES, self.head.keys_position + number * full
+
+    def _topic(self, number: int) -> TopicId:
+        return TopicId(self._data[number * _ROW.size : number * _ROW.size + 16])
+
+
+def decode_entries(data: bytes) -> Entries:
+    """Decode a block of entries; raises `Damaged`."""
+    columns = _strip_crc(data, "entries")
+    count = len(columns) // _ENTRY_BYTES
+    entries = Entries()
+    entries.firsts = from_bytes("Q", columns[: 8 * count])
+    entries.times = from_bytes("Q", columns[8 * count : 16 * count])
+    entries.counts = from_bytes("I", columns[16 * count : 20 * count])
+    entries.positions = from_bytes("I", columns[20 * count : 24 * count])
+    entries.lengths = from_bytes("I", columns[24 * count :])
+    return entries
+
+
+def key_in(data: bytes, hashed: bytes) -> bytes | None:
+    """Return the stored result of a key (`KEYED_RESULT`) from its block, or None; raises `Damaged`."""
+    for found, result in _KEY.iter_unpack(_strip_crc(data, "keys")):
+        if found == hashed:
+            return result  # type: ignore[no-any-return]
+    return None
+
+
+def _rows_and_blocks(
+    table: Sequence[TopicRow], content: SegmentEntries, reach: Mapping[TopicId, TopicExtent]
+) -> tuple[list[TopicRow], list[tuple[int, int, bytes]]]:
+    rows: list[TopicRow] = []
+    blocks: list[tuple[int, int, bytes]] = []
+    nothing = Entries()
+    for row in table:
+        entries, (end, time) = content.topics.get(row.topic, nothing), reach.get(row.topic, NO_EXTENT)
+        here = row._replace(reach=end, reach_time=time, entries=len(entries), block=len(blocks), bytes=entries.bytes)
+        rows.append(here._replace(keys=content.keyed.get(row.topic, 0)))
+        for start in range(0, len(entries), ENTRIES_PER_BLOCK):
+            part = slice(start, start + ENTRIES_PER_BLOCK)
+            columns = (entries.firsts, entries.times, entries.counts, entries.positions, entries.lengths)
+            data = b"".join(to_bytes(column[part]) for column in columns)
+            blocks.append((entries.firsts[start], entries.times[start], _add_crc(data)))
+    return rows, blocks
+
+
+def _directory(
+    rows: Sequence[TopicRow], blocks: Sequence[tuple[int, int, bytes]], key_blocks: Sequence[Sequence[bytes]]
+) -> bytes:
+    start = HEAD_BYTES + len(rows) * _ROW.size + len(blocks) * 24 + len(key_blocks) * 16
+    positions = accumulate((len(data) for _, _, data in blocks), initial=start)
+    return b"".join(
+        (
+            *(_ROW.pack(*row) for row in rows),
+            to_bytes(array("Q", (first for first, _, _ in blocks))),
+            to_bytes(array("Q", (time for _, time, _ in blocks))),
+            to_bytes(array("Q", islice(positions, len(blocks)))),
+            *(block[0] for block in key_blocks),
+        )
+    )
+
+
+def _add_crc(data: bytes) -> bytes:
+    return data + zlib.crc32(data).to_bytes(_CHECKSUM_BYTES, "little")
+
+
+def _strip_crc(data: bytes, what: str) -> bytes:
+    content, claimed = data[:-_CHECKSUM_BYTES], data[-_CHECKSUM_BYTES:]
+    if zlib.crc32(content).to_bytes(_CHECKSUM_BYTES, "little") != claimed:
+        raise Damaged(f"{what} checksum")
+    return content
+
+
+def encode_filter(keys: KeyFilter) -> bytes:
+    """Encode a filter: starts (4 bytes each), rests (2 bytes each), checksum (4 bytes)."""
+    return _add_crc(to_bytes(keys.starts) + to_bytes(keys.rests))
+
+
+def decode_filter(data: bytes, keys: int) -> KeyFilter:
+    """Decode the filter of a number of keys; raises `Damaged`."""
+    content = _strip_crc(data, "key filter")
+    starts = len(content) - 2 * keys
+    return KeyFilter(from_bytes("I", content[:starts]), from_bytes("H", content[starts:]))
+
+
+def read_head(files: Disk, path: str, class_code: int, sequence: int) -> IndexHead | None:
+    """Return the head of a segment's index file; None: damaged, or of another segment."""
+    head = decode_head(read_at(files, path, HEAD_BYTES, 0))
+    return head if head is not None and (head.class_code, head.sequence) == (class_code, sequence) else None
+
+
+def read_directory(files: Disk, path: str, head: IndexHead) -> Directory:
+    """Return the directory of an index file; raises `Damaged`."""
+    return Directory(head, read_at(files, path, head.directory_bytes, HEAD_BYTES))
+
+
+def read_filter(files: Disk, path: str, head: IndexHead) -> KeyFilter:
+    """Return the key filter of an index file; raises `Damaged`."""
+    if not head.keys:
+        return NO_KEYS
+    return decode_filter(read_at(files, path, head.filter_bytes, head.filter_position), head.keys)
+
+
+def read_at(files: Disk, path: str, size: int, position: int) -> bytes:
+    """Open a file, read bytes, and close it."""
+    with open_file(files, path) as handle:
+        return files.read(handle, size, position)
+
+
+def from_bytes(code: str, data: bytes) -> "array[int]":
+    """Decode little-endian numbers of an `array` type code."""
+    numbers = array(code, data)
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return numbers
+
+
+def to_bytes(numbers: "array[int]") -> bytes:
+    """Encode numbers as little-endian."""
+    if sys.byteorder == "big":
+        numbers = numbers[:]
+        numbers.byteswap()
+    return numbers.tobytes()

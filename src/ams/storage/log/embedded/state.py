@@ -14,16 +14,15 @@ from typing import NamedTuple, cast
 from ams.core.clock import Milliseconds
 from ams.core.errors import KeyReused, LogUnavailable, OutcomeUnknown
 from ams.core.messages import Message
-from ams.core.names import TopicId
+from ams.core.names import Offset, TopicId
 from ams.core.retention_clock import RetentionClock
 from ams.storage.log.base import Appended, content_hash, is_content, key_hash
 from ams.storage.log.embedded.catalog import LookUp, Segment, SegmentCatalog, TopicState
 from ams.storage.log.embedded.group_commit import Append, CommitOutcome, Control
-from ams.storage.log.embedded.index_file import TopicRow
 from ams.storage.log.embedded.options import LogOptions
 from ams.storage.log.embedded.record import RecordKind
 from ams.storage.log.embedded.segment import CHAINS, CURSORS, HEAD_BYTES, IMAGE_SUFFIX, index_path, sequence_of
-from ams.storage.log.embedded.segment_index import SegmentEntries
+from ams.storage.log.embedded.segment_index import KEYED_RESULT, SegmentEntries
 
 
 class LogFile(NamedTuple):
@@ -42,8 +41,7 @@ class LogState:
     catalog: SegmentCatalog
     commit: int  # the last commit applied here
     table: str | None  # path of the index file with the newest table of topics
-    keys: dict[bytes, "asyncio.Future[None] | None"] = field(default_factory=dict)
-    """Keys of pending appends, by hash; None: nobody waits for the answer."""
+    keys: dict[bytes, "asyncio.Future[None] | None"] = field(default_factory=dict)  # pending; None: nobody waits
     creating: dict[TopicId, "asyncio.Future[None]"] = field(default_factory=dict)  # pending creations
     has_dropped: bool = False  # whether segments may have only messages of dropped topics
     unsealed: list[Segment] = field(default_factory=list)  # closed segments without an index file, oldest first
@@ -75,11 +73,6 @@ class LogState:
             if segment.kind is not CURSORS:
                 self.unsealed.append(segment)
         self.commit = max(self.commit, outcome.commit)
-
-    def table_rows(self) -> tuple[int, list[TopicRow]]:
-        """Return the table of topics. Runs on the sealing thread. Reads the commit first: newer rows do no harm."""
-        commit = self.commit
-        return commit, [topic.row() for topic in list(self.topics.values())]
 
     def parts(self) -> Sequence[LogFile]:
         """Return the files of the log with their valid lengths: no message is cut in half."""
@@ -232,11 +225,13 @@ class IdempotencyKeys:
         window = self._options.idempotency_window or topic.retention or self._options.retention
         since, catalog = Milliseconds(self._retention_clock.wall() - window), self._state.catalog
         for segment in catalog.may_hold(hashed, since):
-            earlier_answer = await self._look_up(partial(catalog.result_in, segment, topic.id, hashed))
-            if earlier_answer is not None and earlier_answer.appended.time >= since:
-                if not is_content(earlier_answer.content, messages):
-                    raise KeyReused
-                return earlier_answer.appended
+            result = await self._look_up(partial(catalog.result_in, segment, topic.id, hashed))
+            if result is not None:
+                first, count, time, content = KEYED_RESULT.unpack(result)
+                if time >= since:
+                    if not is_content(content, messages):
+                        raise KeyReused
+                    return Appended(Offset(first), count, Milliseconds(time))
         return None
 
 

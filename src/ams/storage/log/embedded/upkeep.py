@@ -25,23 +25,24 @@ from ams.storage.log.base import Owner
 from ams.storage.log.embedded.catalog import IndexDamaged, Segment, TopicState
 from ams.storage.log.embedded.committer import Committer
 from ams.storage.log.embedded.group_commit import Chore, Control
-from ams.storage.log.embedded.index_file import (
-    Directory,
-    IndexHead,
-    TopicExtent,
-    TopicRow,
-    decode_filter,
-    decode_head,
-    encode_index,
-    read_directory,
-)
 from ams.storage.log.embedded.journal import Journal
 from ams.storage.log.embedded.options import LogOptions
 from ams.storage.log.embedded.reader import DamageTracker
 from ams.storage.log.embedded.record import RecordKind
 from ams.storage.log.embedded.scan import Damage, scan
 from ams.storage.log.embedded.segment import HEAD_BYTES, SEAL_PART, Spares
-from ams.storage.log.embedded.segment_index import NO_KEYS, KeyFilter, SegmentEntries
+from ams.storage.log.embedded.segment_index import (
+    NO_KEYS,
+    Directory,
+    IndexHead,
+    KeyFilter,
+    SegmentEntries,
+    TopicExtent,
+    decode_filter,
+    decode_head,
+    encode_index,
+    read_directory,
+)
 from ams.storage.log.embedded.state import LogFile, LogState
 
 NeededOffsets = Callable[[], Awaitable[Mapping[TopicId, Offset]]]  # the first offset of each topic to protect
@@ -67,45 +68,6 @@ def _shares(index: Index) -> Iterable[SegmentShare]:
     return (SegmentShare(row.topic, row.reach, row.bytes) for row in index.rows() if row.entries)
 
 
-class Sealer:
-    """Writes index files, one at a time, on a thread; every call may raise `OSError`."""
-
-    def __init__(self, files: Disk, table: Callable[[], tuple[int, list[TopicRow]]]) -> None:
-        self._files, self._table = files, table
-        self._reach: dict[int, tuple[int, dict[TopicId, TopicExtent]]] = {}
-        """By class: sequence of the last sealed segment, and the end of each topic up to it."""
-
-    def seal(self, segment: Segment, earlier: Sequence[Segment]) -> tuple[IndexHead, KeyFilter]:
-        """Write the index of a segment, durably; `earlier` are those before it in its class, oldest first."""
-        assert segment.entries is not None
-        reach = self._before(segment, earlier) | _own_reach(segment.entries)
-        commit, rows = self._table()
-        data = encode_index(segment.kind.code, segment.sequence, segment.length, commit, rows, segment.entries, reach)
-        write_whole(self._files, segment.index_path, data)
-        self._reach[segment.kind.code] = (segment.sequence, reach)
-        head = decode_head(data)
-        assert head is not None
-        return head, decode_filter(data[head.filter_position :], head.keys) if head.keys else NO_KEYS
-
-    def _before(self, segment: Segment, earlier: Sequence[Segment]) -> dict[TopicId, TopicExtent]:
-        """Return the ends of topics before a segment: cached, from the previous index, or by a scan."""
-        if not earlier:
-            return {}
-        sequence, reach = self._reach.get(segment.kind.code, (0, {}))
-        if sequence == earlier[-1].sequence:
-            return reach
-        own: list[dict[TopicId, TopicExtent]] = []
-        for each in reversed(earlier):
-            if each.head is not None:
-                with contextlib.suppress(Damaged):  # then scan
-                    rows = read_directory(self._files, each.index_path, each.head).rows()
-                    own.append({row.topic: TopicExtent(row.reach, row.reach_time) for row in rows})
-                    break
-            content = each.entries or scan(self._files, each.path, each.sequence, each.length, closed=True).content
-            own.append(_own_reach(content))
-        return {topic: reach for part in reversed(own) for topic, reach in part.items()}
-
-
 def _own_reach(entries: SegmentEntries) -> dict[TopicId, TopicExtent]:
     return {topic: TopicExtent(each.end, Milliseconds(each.times[-1])) for topic, each in entries.topics.items()}
 
@@ -129,7 +91,7 @@ class Upkeep:
         self._data_folder = options.data_folder or state.folder
         self._spares, self._committer, self._files = spares, committer, files
         self._clock, self._options, self._damage = clock, options, damage
-        self._sealer = Sealer(files, state.table_rows)
+        self._reach: dict[int, tuple[int, dict[TopicId, TopicExtent]]] = {}  # by class: last sealed segment, ends
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="ams-log-upkeep")
         self._closed = False
         self._turn = asyncio.Lock()
@@ -194,7 +156,10 @@ class Upkeep:
 
     @contextlib.asynccontextmanager
     async def keep_files(self) -> AsyncIterator[Callable[[], Awaitable[Sequence[LogFile]]]]:
-        """Delete no file until the block ends, and write no index until its function has listed the files."""
+        """Delete no file until the block ends, for a backup. Yields the function that lists the log's files.
+
+        No index is written before that.
+        """
         copy = object()
 
         async def parts() -> Sequence[LogFile]:
@@ -227,8 +192,9 @@ class Upkeep:
         self._unlisted_backups.discard(copy)
         self.rounds.soon()
 
-    async def capacity(self, stored: int) -> int | None:
-        """Return the capacity for messages in bytes; `stored` is their present size. None: the disk is full."""
+    async def capacity(self) -> int | None:
+        """Return the capacity for messages in bytes, by the folder's limit or the disk; None: the disk is full."""
+        stored = sum(each.stored for each in self._state.topics.values())
         if self._options.max_bytes is not None:
             return max(self._options.max_bytes - (await self._used_bytes() - stored), 0)
         free = await self._on_thread(lambda: self._files.free_bytes(self._data_folder))
@@ -265,7 +231,7 @@ class Upkeep:
             if segment.cursors > self._journal.image:  # a start does not scan segments with an index
                 await self._journal.store_checkpoint()
             earlier = [each for each in state.catalog.by_class[segment.kind.code] if each.sequence < segment.sequence]
-            head, keys = await self._on_thread(partial(self._sealer.seal, segment, earlier))
+            head, keys = await self._on_thread(partial(self._write_index, segment, earlier))
             state.catalog.forget_index(segment)
             segment.head, segment.filter, segment.entries = head, keys, None
             if state.table is not None and all(each.index_path != state.table for each in state.catalog):
@@ -273,6 +239,37 @@ class Upkeep:
             state.table = segment.index_path
             logger.info("log.sealed", file=segment.path, bytes=segment.length)
             unsealed.pop(0)
+
+    def _write_index(self, segment: Segment, earlier: Sequence[Segment]) -> tuple[IndexHead, KeyFilter]:
+        """Write the index of a segment, durably, on the thread; `earlier`: those before it in its class, in order."""
+        assert segment.entries is not None
+        reach = self._reach_before(segment, earlier) | _own_reach(segment.entries)
+        commit = self._state.commit  # read before the rows: newer ones do no harm
+        rows = [topic.row() for topic in list(self._state.topics.values())]
+        data = encode_index(segment.kind.code, segment.sequence, segment.length, commit, rows, segment.entries, reach)
+        write_whole(self._files, segment.index_path, data)
+        self._reach[segment.kind.code] = (segment.sequence, reach)
+        head = decode_head(data)
+        assert head is not None
+        return head, decode_filter(data[head.filter_position :], head.keys) if head.keys else NO_KEYS
+
+    def _reach_before(self, segment: Segment, earlier: Sequence[Segment]) -> dict[TopicId, TopicExtent]:
+        """Return the ends of topics before a segment: cached, from the previous index, or by a scan."""
+        if not earlier:
+            return {}
+        sequence, reach = self._reach.get(segment.kind.code, (0, {}))
+        if sequence == earlier[-1].sequence:
+            return reach
+        own: list[dict[TopicId, TopicExtent]] = []
+        for each in reversed(earlier):
+            if each.head is not None:
+                with contextlib.suppress(Damaged):  # then scan
+                    rows = read_directory(self._files, each.index_path, each.head).rows()
+                    own.append({row.topic: TopicExtent(row.reach, row.reach_time) for row in rows})
+                    break
+            content = each.entries or scan(self._files, each.path, each.sequence, each.length, closed=True).content
+            own.append(_own_reach(content))
+        return {topic: reach for part in reversed(own) for topic, reach in part.items()}
 
     async def _drop_old_table(self) -> None:
         while self._old_tables:
@@ -462,9 +459,8 @@ class Upkeep:
             if segment.entries is not None or segment.sequence not in self._state.catalog.by_sequence:
                 return
             self._damage.note(Damage(segment.index_path, 0, 0, f"index: {broken}"))
-            found = await self._state.catalog.pages.on_thread(
-                lambda: scan(self._files, segment.path, segment.sequence, segment.length, closed=True)
-            )
+            work = partial(scan, self._files, segment.path, segment.sequence, segment.length, closed=True)
+            found = await self._state.catalog.pages.on_thread(work)
             if segment.sequence not in self._state.catalog.by_sequence:
                 return
             for damage in found.damage:

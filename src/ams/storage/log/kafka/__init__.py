@@ -7,8 +7,7 @@
 - `topics`: the directory of topics on the brokers, and a check of their settings.
 - `partition`: names of Kafka topics, and their offset shift.
 - `records`: conversion of messages to Kafka records and back.
-- `batches`: produce batches of whole requests.
-- `sender`: idempotent, ordered producer.
+- `sender`: idempotent, ordered producer: produce batches of whole requests.
 - `keyed_appends`: appends with an idempotency key.
 - `idempotency_store`: protocol of the store for claims of keys, and byte counts.
 - `bulk_load`: loads messages of another log into an unused topic.

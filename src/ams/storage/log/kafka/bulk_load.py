@@ -16,13 +16,12 @@ from ams.core.names import Offset
 from ams.core.runs import Columns
 from ams.storage.log.base import check_load
 from ams.storage.log.kafka.administration import alter, delete_records, describe
-from ams.storage.log.kafka.batches import Record, upper_size
 from ams.storage.log.kafka.connection import KafkaConnection
 from ams.storage.log.kafka.options import KafkaOptions
 from ams.storage.log.kafka.partition import Partition
 from ams.storage.log.kafka.reader import KafkaReader
 from ams.storage.log.kafka.records import HOLE, encode
-from ams.storage.log.kafka.sender import Sender
+from ams.storage.log.kafka.sender import AppendRequest, Record, Sender, upper_size
 from ams.storage.log.kafka.topics import APPEND_TIME, CREATE_TIME, TIMES
 
 _PAUSE = 0.05
@@ -87,8 +86,8 @@ class Loader:
         await asyncio.sleep(_SETTLE_SECONDS)
 
     async def _send(self, partition: Partition, part: _Part) -> None:
-        until = self._connection.deadline()
-        appended = await self._sender.submit(partition, part.records, (), 0, part.times, until=until)
+        request = AppendRequest(part.records, (), 0, self._connection.deadline(), part.times)
+        appended = await self._sender.submit(partition, request)
         if appended.first != part.first:
             raise InvalidInput(f"another producer publishes to {partition.name}: offset {part.first} is taken")
         if appended.time >= 0:

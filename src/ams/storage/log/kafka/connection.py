@@ -11,6 +11,7 @@ after an error. There is no periodic refresh, so thousands of idle topics cost n
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from itertools import chain, repeat
 from typing import Any, NewType, Self, TypeVar
 
 from aiokafka import errors
@@ -49,11 +50,8 @@ class BrokerConnections:
 
     def __init__(self, options: KafkaOptions) -> None:
         self._timeout = options.request_timeout
-        self._access = access(options) | {
-            "client_id": "ams",
-            "request_timeout_ms": int(options.request_timeout * 1000),
-            "max_idle_ms": IDLE_MS,
-        }
+        limits = {"request_timeout_ms": int(options.request_timeout * 1000), "max_idle_ms": IDLE_MS}
+        self._access = {**access(options), "client_id": "ams", **limits}
         begin = enumerate(addresses(options))
         self._first: dict[NodeId, tuple[str, int]] = {NodeId(-1 - index): address for index, address in begin}
         self._brokers: dict[NodeId, tuple[str, int]] = {}
@@ -61,8 +59,7 @@ class BrokerConnections:
         self._opening: SingleFlight[tuple[NodeId, Lane], AIOKafkaConnection] = SingleFlight()
         self._failed: dict[tuple[NodeId, Lane], tuple[float, str]] = {}
         self._slow: dict[NodeId, float] = {}
-        self._unanswered: dict[tuple[NodeId, Lane], float] = {}
-        """Time of the oldest request without an answer, also if its caller was cancelled."""
+        self._unanswered: dict[tuple[NodeId, Lane], float] = {}  # time of the oldest request, cancelled ones too
 
     def learn(self, brokers: Iterable[tuple[int, str, int]]) -> None:
         """Replace the known brokers: number, host, port."""
@@ -305,8 +302,8 @@ class KafkaConnection:
     async def _patiently(self, attempt: Callable[[], Awaitable[Answer]], until: float) -> Answer:
         """Retry until `until`. Raises `LogUnavailable`, `TopicGone`, and errors that no retry repairs."""
         loop = asyncio.get_running_loop()
-        unknown_since = None
-        for number in range(10**9):
+        unknown_since, pauses = None, chain(RETRY_PAUSES, repeat(RETRY_PAUSES[-1]))
+        while True:
             if not self.reachable:
                 raise LogUnavailable from ConnectionError(f"no broker answers: {self.trouble}")
             try:
@@ -321,11 +318,10 @@ class KafkaConnection:
                 if isinstance(error, KafkaError) and not (error.retriable or type(error) in TRANSIENT_ERRORS):
                     raise
                 unknown_since, trouble = None, error
-            pause = RETRY_PAUSES[min(number, len(RETRY_PAUSES) - 1)]
+            pause = next(pauses)
             if loop.time() + pause > until:
                 raise LogUnavailable from trouble
             await asyncio.sleep(pause)
-        raise AssertionError("unreachable")
 
     async def _ask_metadata(self, names: list[str]) -> Any:
         """Return metadata of brokers and topics. Hedged: asks more brokers while the first is slow."""

@@ -20,9 +20,8 @@ from ams.core.errors import AmsError
 from ams.core.names import Offset
 from ams.core.runs import Run
 from ams.core.supervisor import FairQueue
-from ams.storage.log.base import Bounds
+from ams.storage.log.base import Bounds, PendingRead
 from ams.storage.log.kafka.connection import KafkaConnection, Lane, NodeId, check, error_of
-from ams.storage.log.kafka.message_cache import PendingRead
 from ams.storage.log.kafka.partition import Partition
 from ams.storage.log.kafka.records import batches, pieces
 

@@ -6,6 +6,7 @@ process loses those of its last second.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
@@ -68,12 +69,12 @@ class PublishedBytes:
 
     def __init__(self, store: IdempotencyStore) -> None:
         self._store = store
-        self._added: dict[TopicId, int] = {}
+        self._added: Counter[TopicId] = Counter()
         self._turn = asyncio.Lock()
 
     def add(self, topic: TopicId, data_bytes: int) -> None:
         """Count published bytes."""
-        self._added[topic] = self._added.get(topic, 0) + data_bytes
+        self._added[topic] += data_bytes
 
     def forget(self, topic: TopicId) -> None:
         """Drop the pending count of a deleted topic."""
@@ -82,22 +83,21 @@ class PublishedBytes:
     async def of(self, topic: TopicId) -> int:
         """Return a topic's total: stored and pending bytes."""
         async with self._turn:
-            return await self._store.bytes_of(topic) + self._added.get(topic, 0)
+            return await self._store.bytes_of(topic) + self._added[topic]
 
     async def all(self) -> Mapping[TopicId, int]:
         """Return the totals of all topics that have one."""
         async with self._turn:
             stored = await self._store.all_bytes()
-            return {each: stored.get(each, 0) + self._added.get(each, 0) for each in stored.keys() | self._added}
+            return {each: stored.get(each, 0) + self._added[each] for each in stored.keys() | self._added}
 
     async def flush(self) -> None:
         """Write pending counts to the store. If it is unavailable they stay pending."""
         async with self._turn:
-            counted, self._added = self._added, {}
+            counted, self._added = self._added, Counter()
             if not counted:
                 return
             try:
                 await self._store.add_bytes(counted)
             except Unavailable:
-                for topic, data_bytes in counted.items():
-                    self.add(topic, data_bytes)
+                self._added.update(counted)

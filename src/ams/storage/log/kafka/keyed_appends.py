@@ -24,7 +24,6 @@ from ams.core.errors import KeyReused, LogUnavailable, RegistryUnavailable, TooL
 from ams.core.messages import Message
 from ams.core.names import Offset, TopicId, new_uuid
 from ams.storage.log.base import Appended, Bounds, content_hash, is_content, key_hash
-from ams.storage.log.kafka.batches import Unsent
 from ams.storage.log.kafka.connection import KafkaConnection
 from ams.storage.log.kafka.fetch import SCAN, fetch_part
 from ams.storage.log.kafka.idempotency_store import Claim, IdempotencyStore
@@ -32,6 +31,7 @@ from ams.storage.log.kafka.options import KafkaOptions
 from ams.storage.log.kafka.partition import Partition
 from ams.storage.log.kafka.reader import KafkaReader
 from ams.storage.log.kafka.records import OUR_PREFIX, UNREADABLE, batches
+from ams.storage.log.kafka.sender import Unsent
 from ams.storage.log.kafka.topics import KafkaTopics
 
 logger = structlog.get_logger("ams.log")
@@ -79,9 +79,8 @@ class KeyedAppends:
         self, partition: Partition, messages: Sequence[Message], key: str, until: float
     ) -> Appended | None:
         """Return the place of an earlier append with this key, or None; raises the errors of `append`."""
-        task = asyncio.create_task(
-            self._earlier_answer(partition, messages, key_hash(partition.topic, key.encode()), until)
-        )
+        hashed = key_hash(partition.topic, key.encode())
+        task = asyncio.create_task(self._earlier_answer(partition, messages, hashed, until))
         try:
             await _end_of(task, until)
             return task.result()
@@ -137,7 +136,6 @@ class KeyedAppends:
         self, partition: Partition, hashed: bytes, claim: Claim, messages: Sequence[Message], until: float
     ) -> Appended | None:
         """Raise `LogUnavailable` while the claim may still be settled, `KeyReused` for other content."""
-        same = is_content(claim.content, messages)
         if claim.appended is None and claim.age < CLAIM_WAIT_MS:
             raise LogUnavailable
         found = claim.appended
@@ -145,7 +143,7 @@ class KeyedAppends:
             bounds = await self._reader.settled_bounds(partition)
             bounds = Bounds(max(claim.end, bounds.oldest), bounds.end)
             found = await find_append(self._connection, partition, hashed, bounds, len(messages))
-        if found is not None and not same:
+        if found is not None and not is_content(claim.content, messages):
             raise KeyReused
         if found is not None and claim.appended is None:
             await self._settle(partition, hashed, found, until)

@@ -26,7 +26,7 @@ from ams.storage.log.kafka.options import KafkaOptions
 from ams.storage.log.kafka.partition import Partition
 from ams.storage.log.kafka.reader import KafkaReader
 from ams.storage.log.kafka.records import encode
-from ams.storage.log.kafka.sender import Sender
+from ams.storage.log.kafka.sender import AppendRequest, Sender
 from ams.storage.log.kafka.topics import KafkaTopics
 
 logger = structlog.get_logger("ams.log")
@@ -36,28 +36,6 @@ _LIST_EVERY = 5  # rounds between lists of topics, which show topics that others
 _LIST_SHARE = 100  # listing takes at most 1/100 of the time
 _LOOK_EVERY = 60  # rounds between checks of topic settings
 _FORGET_EVERY = 300  # rounds between removals of old keys
-
-
-class _HeldTopics:
-    def __init__(self) -> None:
-        self._held: dict[TopicId, asyncio.Future[None]] = {}
-
-    def is_held(self, topic: TopicId) -> bool:
-        return topic in self._held
-
-    async def wait_for_release(self, topic: TopicId) -> None:
-        while (held := self._held.get(topic)) is not None:
-            await asyncio.wait((held,))
-
-    @contextlib.asynccontextmanager
-    async def hold(self, topic: TopicId) -> AsyncIterator[None]:
-        await self.wait_for_release(topic)
-        held = self._held[topic] = asyncio.get_running_loop().create_future()
-        try:
-            yield
-        finally:
-            del self._held[topic]
-            held.set_result(None)
 
 
 class KafkaLog:
@@ -82,7 +60,7 @@ class KafkaLog:
         self._sender = Sender(connection, options, self._on_stored, supervisor)
         self._keys = KeyedAppends(store, connection, options, self._topics, self._reader, self._append)
         self._loader = Loader(connection, options, self._reader, self._sender)
-        self._held_topics = _HeldTopics()
+        self._held: dict[TopicId, asyncio.Future[None]] = {}  # topics without appends; completes at release
         self._supervisor = supervisor
         self._rounds = Ticker("upkeep of the log", _ROUND_SECONDS, self._round, partial(logger.warning, "log.upkeep"))
         self._round_number, self._was_away = 0, False
@@ -146,10 +124,16 @@ class KafkaLog:
     async def hold_appends(self, topic: TopicId) -> AsyncIterator[None]:
         """Block appends of this process to a topic (`Log.hold_appends`); other nodes may still append."""
         self._check_open()
-        async with self._held_topics.hold(topic):
+        while (earlier := self._held.get(topic)) is not None:
+            await asyncio.wait((earlier,))
+        held = self._held[topic] = asyncio.get_running_loop().create_future()
+        try:
             await self._sender.quiet(topic)
             await self._sizes.flush()
             yield
+        finally:
+            del self._held[topic]
+            held.set_result(None)
 
     async def set_retention(self, topic: TopicId, retention: Milliseconds | None) -> None:
         """Change a topic's retention (`Log.set_retention`).
@@ -297,12 +281,13 @@ class KafkaLog:
             value, headers = records[0]
             records[0] = (value, [*headers, (KEY, hashed)])
         await self._topics.require_promised_settings(partition)
-        if self._held_topics.is_held(partition.topic):  # no await between this check and `submit`
-            await self._held_topics.wait_for_release(partition.topic)
+        while (held := self._held.get(partition.topic)) is not None:  # no await between the last check and `submit`
+            await asyncio.wait((held,))
         if self._topics.known_partition(partition.topic) is None:  # deleted during one of the waits
             raise TopicGone
         with _ForgetWhenGone(self._topics, partition):
-            return await self._sender.submit(partition, records, sent.fragments, sent.data_bytes, until=until)
+            request = AppendRequest(records, sent.fragments, sent.data_bytes, until)
+            return await self._sender.submit(partition, request)
 
     async def _partition(self, topic: TopicId) -> Partition:
         self._check_open()

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from ams.core.names import Offset, TopicId
 from ams.core.runs import Run
+from ams.storage.log.base import PendingRead
 
 MESSAGE_OVERHEAD, RUN_OVERHEAD = 50, 300  # memory in bytes per message and per run
 _first_of = itemgetter(0)
@@ -32,30 +33,6 @@ MAX_ENDS = 10_000
 def memory_of(runs: Sequence[Run]) -> int:
     """Return the memory size of messages in bytes."""
     return sum([run.size + MESSAGE_OVERHEAD * len(run.fragments) + RUN_OVERHEAD for run in runs])
-
-
-class PendingRead:
-    """The result of a read, filled step by step. The first message always fits."""
-
-    def __init__(self, max_messages: int, max_bytes: int) -> None:
-        self.runs: list[Run] = []
-        self.full = max_messages <= 0
-        self.messages_left = max_messages  # how many more messages it may take
-        self.bytes_left = max_bytes  # how many more bytes of fragments it may take
-
-    def take(self, run: Run, start: Offset) -> None:
-        """Add the messages of a run from `start` on, until one does not fit."""
-        skip = max(start - run.first, 0)
-        if self.runs and len(run.fragments[skip]) > self.bytes_left:
-            self.full = True
-            return
-        part = run
-        if skip or len(run.fragments) > self.messages_left or run.size > self.bytes_left:
-            part = run.part(Offset(run.first + skip), self.messages_left, self.bytes_left)
-        self.runs.append(part)
-        self.messages_left -= len(part.fragments)
-        self.bytes_left -= part.size
-        self.full = part.end < run.end or self.messages_left <= 0 or self.bytes_left <= 0
 
 
 class CachedRange:

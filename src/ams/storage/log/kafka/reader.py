@@ -22,10 +22,10 @@ from ams.core.messages import Fragment
 from ams.core.names import Offset, TopicId
 from ams.core.runs import Run, Runs
 from ams.core.supervisor import Supervisor
-from ams.storage.log.base import NO_OFFSET, Appended, Bounds
+from ams.storage.log.base import NO_OFFSET, Appended, Bounds, PendingRead
 from ams.storage.log.kafka.connection import KafkaConnection, Lane, NodeId
 from ams.storage.log.kafka.fetch import EARLIEST, FOLLOWER, LATEST, Fetched, FetchedPart, Fetcher, FetchSession, part_of
-from ams.storage.log.kafka.message_cache import CachedRange, PendingRead, ReadAhead, TailCache
+from ams.storage.log.kafka.message_cache import CachedRange, ReadAhead, TailCache
 from ams.storage.log.kafka.options import KafkaOptions
 from ams.storage.log.kafka.partition import Partition
 
@@ -324,9 +324,8 @@ class KafkaReader:
         oldest, end = await self.bounds(partition)
         back = 1
         while end > oldest:
-            found = await self.read(
-                partition, Offset(max(oldest, end - back)), max_messages=back, max_bytes=MAX_FETCH_BYTES
-            )
+            start = Offset(max(oldest, end - back))
+            found = await self.read(partition, start, max_messages=back, max_bytes=MAX_FETCH_BYTES)
             if found or back >= end - oldest:
                 return found.runs[-1].time if found else None
             back *= 16
@@ -401,10 +400,8 @@ class KafkaReader:
             if self._ahead.size(partition.topic, position):
                 return await self._sequels((partition, position))
             async with self._fetching:
-                wanted = min(
-                    pending.messages_left * self._sizes.get(partition.topic, MESSAGE_BYTES_GUESS), pending.bytes_left
-                )
-                size = min(MAX_FETCH_BYTES, MIN_FETCH_BYTES + wanted)
+                wanted = pending.messages_left * self._sizes.get(partition.topic, MESSAGE_BYTES_GUESS)
+                size = min(MAX_FETCH_BYTES, MIN_FETCH_BYTES + min(wanted, pending.bytes_left))
                 return await self._fetcher.fetch(partition, position, size, until=until, enough=pending)
         except OffsetOutOfRangeError:
             oldest = await self._oldest(partition, until)

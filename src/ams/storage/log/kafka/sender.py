@@ -1,14 +1,17 @@
 """The producer: sends requests of all topics to their leaders; each is stored once, whole, in the order of its topic.
 
-At most one batch of a topic is in flight; later requests form the next batch. Batches with the same leader share a
-produce request if they are ready together. A batch with unknown outcome is sent again unchanged, with its sequence
-number. If it is given up, the next batch's epoch fences it off (`docs/decisions/0009-kafka-requests-over-aiokafka.md`).
+At most one batch of a topic is in flight: whole requests, which the broker stores all or not at all, with consecutive
+offsets. Later requests form the next batch. Batches with the same leader share a produce request if they are ready
+together. A batch has a producer id and a sequence number, so that a retry is stored once: a batch with unknown outcome
+is sent again unchanged. If it is given up, the next batch's epoch fences it off
+(`docs/decisions/0009-kafka-requests-over-aiokafka.md`).
 """
 
 import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import Any, NamedTuple
 
 import structlog
@@ -16,33 +19,33 @@ from aiokafka import errors
 from aiokafka.errors import KafkaError
 from aiokafka.protocol.produce import ProduceRequest
 from aiokafka.protocol.transaction import InitProducerIdRequest
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from ams.core.clock import Milliseconds, SystemClock
+from ams.core.coalescing import SingleFlight
 from ams.core.errors import AmsError, LogUnavailable, TooLarge, TopicGone
 from ams.core.messages import Fragment
 from ams.core.names import Offset, TopicId
 from ams.core.supervisor import Supervisor
 from ams.storage.log.base import Appended
 from ams.storage.log.kafka.administration import await_refusable
-from ams.storage.log.kafka.batches import (
-    GATHER_BYTES,
-    AppendBatch,
-    AppendRequest,
-    Producer,
-    Record,
-    TopicQueue,
-    Unsent,
-    make,
-)
 from ams.storage.log.kafka.connection import TRANSIENT_ERRORS, KafkaConnection, Lane, NodeId, check, error_of
 from ams.storage.log.kafka.options import KafkaOptions
 from ams.storage.log.kafka.partition import Partition
+from ams.storage.log.kafka.records import Header
 
 logger = structlog.get_logger("ams.log")
 PART = "writing of the log"
 LANES = tuple(Lane(f"publish {number}") for number in range(4))
 FLYING_BYTES = 64 * 2**20  # maximum in flight, to all brokers
+GATHER_BYTES = 512 * 1024  # limit for further requests in a batch: keeps reads of a few messages cheap
 BATCH_OVERHEAD = 1024  # upper bound for the bytes of a batch besides its records
+LAST_EPOCH = 2**15 - 1
+LAST_SEQUENCE = 2**31 - 1
+_MAX_BATCH_RECORDS = 2**21  # more than fit into a batch
+_RECORD_BYTES = 40  # upper bound for a record's overhead
+_HEADER_BYTES = 10
+_RECORDS_PER_TURN = 500  # records encoded in one turn of the event loop
 _ALL_IN_SYNC = -1  # acks=all
 _PAUSE = 0.05  # seconds before a retry
 _EXPIRY_CHECK_SECONDS = 0.25  # interval of the check for expired requests
@@ -50,6 +53,184 @@ _TOO_FEW_IN_SYNC = (errors.NotEnoughReplicasError, errors.NotEnoughReplicasAfter
 _TOO_FEW_SECONDS = 15.0  # how long `refusal` stays after such an error without new appends
 _LOST_SEQUENCE = (errors.OutOfOrderSequenceNumber, errors.UnknownProducerId, errors.InvalidProducerEpoch)
 Stored = Callable[[Partition, Appended, Sequence[Fragment], int], None]  # place, fragments and data bytes
+Record = tuple[bytes, list[Header]]  # value and headers
+
+
+class Unsent(LogUnavailable):
+    """An append was cancelled before it was sent: it is not stored, and never will be."""
+
+
+class Producer(NamedTuple):
+    """Kafka's producer id and epoch. A higher epoch fences off batches of lower ones."""
+
+    id: int
+    epoch: int
+
+
+@dataclass(slots=True, eq=False)
+class AppendRequest:
+    """One append: stored wholly in one batch, or not at all."""
+
+    records: list[Record]
+    fragments: Sequence[Fragment]
+    data_bytes: int
+    until: float  # loop time at which the caller gives up
+    times: Sequence[Milliseconds] | None = None  # of loaded messages; the answer's time is -1, unless the broker set it
+    done: asyncio.Future[Appended] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    size: int = field(init=False)  # upper bound of its bytes in a batch
+
+    def __post_init__(self) -> None:
+        self.size = upper_size(self.records)
+
+    def fail(self, error: Exception) -> None:
+        """Fail the call, unless it was cancelled."""
+        if not self.done.done():
+            self.done.set_exception(error)
+
+    def expire(self, now: float, error: type[Exception]) -> None:
+        """Fail the call if its time is over."""
+        if self.until <= now:
+            self.fail(error())
+
+
+@dataclass(slots=True, eq=False)
+class AppendBatch:
+    """Requests that are sent together, and their state."""
+
+    requests: list[AppendRequest]
+    size: int
+    attempts: int = 0  # sends so far; after the first it may be stored
+    data: bytes = b""  # encoded, the same for every retry; empty until encoded
+    time: Milliseconds = Milliseconds(-1)  # when it was encoded; -1: loaded messages, with their own times
+
+    @property
+    def count(self) -> int:
+        """Number of messages."""
+        return sum(len(each.records) for each in self.requests)
+
+    @property
+    def is_awaited(self) -> bool:
+        """True if any caller still waits for it."""
+        return any(not each.done.done() for each in self.requests)
+
+    def expire(self, now: float) -> None:
+        """Fail calls whose time is over."""
+        for each in self.requests:
+            each.expire(now, LogUnavailable if self.attempts else Unsent)
+
+    def on_stored(self, first: Offset, time: Milliseconds) -> None:
+        """Complete each call with the place of its messages."""
+        for each in self.requests:
+            count = len(each.records)
+            if not each.done.done():
+                each.done.set_result(Appended(first, count, time))
+            first = Offset(first + count)
+
+
+@dataclass(slots=True, eq=False)
+class TopicQueue:
+    """The requests of one topic; at most one batch is in flight. Starts without a producer."""
+
+    partition: Partition
+    waiting: deque[AppendRequest] = field(default_factory=deque)
+    batch: AppendBatch | None = None
+    queued: bool = False  # whether it has pending requests
+    quiet: asyncio.Future[None] | None = None  # completes when no request is pending
+    producer: Producer | None = None
+    worn: int = -1  # id of the producer whose epochs are used up
+    sequence: int = 0
+
+    def fail(self, error: Exception) -> None:
+        """Fail all calls. If the brokers are away, requests that were not sent get `Unsent`."""
+        unsent = Unsent() if isinstance(error, LogUnavailable) else error
+        batch, self.batch = self.batch, None
+        for each in batch.requests if batch else ():
+            each.fail(error if batch and batch.attempts else unsent)
+        if batch and batch.attempts:
+            self.renew()
+        while self.waiting:
+            self.waiting.popleft().fail(unsent)
+
+    def expire(self, now: float) -> None:
+        """Fail calls whose time is over."""
+        for each in self.waiting:
+            each.expire(now, Unsent)
+        self.waiting = deque(each for each in self.waiting if not each.done.done())
+        if self.batch is not None:
+            self.batch.expire(now)
+
+    def next_batch(self, limit: int, now: float) -> AppendBatch | None:
+        """Return the batch to send: the last one again, or whole pending requests up to `limit` bytes."""
+        if self.batch is not None:
+            self.batch.expire(now)
+            if self.batch.is_awaited:
+                return self.batch
+        self.give_up()
+        requests: list[AppendRequest] = []
+        size = most = 0
+        while self.waiting and (not requests or size + self.waiting[0].size <= most):
+            request = self.waiting.popleft()
+            request.expire(now, Unsent)
+            if not request.done.done():  # its caller still waits
+                requests.append(request)
+                size += request.size
+                most = most or min(request.size + GATHER_BYTES, limit)
+        self.batch = AppendBatch(requests, size) if requests else None
+        return self.batch
+
+    def settle(self) -> None:
+        """Advance after a stored batch."""
+        assert self.batch is not None
+        self.sequence += self.batch.count
+        self.batch = None
+        if self.sequence > LAST_SEQUENCE - _MAX_BATCH_RECORDS:
+            self.renew()
+
+    def give_up(self) -> None:
+        """Drop a batch with unknown outcome: the next epoch fences it off."""
+        if self.batch is not None and self.batch.attempts:
+            self.renew()
+        self.batch = None
+
+    def renew(self) -> None:
+        """Begin a new sequence in the next epoch, or with a new producer if epochs are used up."""
+        self.sequence = 0
+        if self.producer is None:
+            return
+        if self.producer.epoch < LAST_EPOCH:
+            self.producer = Producer(self.producer.id, self.producer.epoch + 1)
+        else:
+            self.worn, self.producer = self.producer.id, None
+
+
+async def make(queue: TopicQueue, batch: AppendBatch, limit: int, time: Milliseconds) -> None:
+    """Encode a batch with the next sequence number of its queue."""
+    assert queue.producer is not None
+    producer_id, epoch = queue.producer
+    builder: Any = DefaultRecordBatchBuilder(
+        magic=2, compression_type=0, is_transactional=0, producer_id=producer_id, producer_epoch=epoch,
+        base_sequence=queue.sequence, batch_size=limit,
+    )  # fmt: skip
+    number = 0
+    for request in batch.requests:
+        times = request.times or repeat(time)
+        for (value, headers), at in zip(request.records, times, strict=False):
+            if builder.append(number, at, None, value, headers) is None:  # `upper_size` was wrong
+                raise ValueError("the messages do not fit into a batch")
+            number += 1
+            if not number % _RECORDS_PER_TURN:
+                await asyncio.sleep(0)
+    batch.data = builder.build()
+    batch.time = Milliseconds(-1) if any(each.times for each in batch.requests) else time
+
+
+def upper_size(records: Sequence[Record]) -> int:
+    """Return an upper bound for the bytes of records in a batch."""
+    size = _RECORD_BYTES * len(records) + sum([len(value) for value, _ in records])
+    for _, headers in records:
+        for name, value in headers:
+            size += 3 * len(name) + len(value or b"") + _HEADER_BYTES
+    return size
 
 
 @dataclass(slots=True)
@@ -78,32 +259,19 @@ class Sender:
         self._idle.set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._producer: Producer | None = None
-        self._identifying: asyncio.Task[Producer] | None = None
+        self._identifying: SingleFlight[None, Producer] = SingleFlight()
         self._looking: asyncio.TimerHandle | None = None
         self._flying = 0
         self._too_few_until = 0.0
         self._closing = False
 
-    def submit(
-        self,
-        partition: Partition,
-        records: list[Record],
-        fragments: Sequence[Fragment],
-        data_bytes: int,
-        times: Sequence[Milliseconds] | None = None,
-        *,
-        until: float,
-    ) -> "asyncio.Future[Appended]":
-        """Queue a request of a topic, with a timeout at loop time `until`; raises `TooLarge`.
+    def submit(self, partition: Partition, request: AppendRequest) -> "asyncio.Future[Appended]":
+        """Queue a request of a topic; raises `TooLarge`.
 
         The future raises `Unsent` if the request is not stored, `LogUnavailable` if it may be stored, or `TopicGone`.
-
-        Args:
-            times: of loaded messages; the answer's time is then -1, unless the broker set its own.
         """
-        if self._closing or not self._connection.reachable or until <= self._loop.time():
+        if self._closing or not self._connection.reachable or request.until <= self._loop.time():
             raise Unsent
-        request = AppendRequest(records, fragments, data_bytes, until, times)
         if request.size + BATCH_OVERHEAD > self._options.max_batch_bytes:
             raise TooLarge
         queue = self._queues.get(partition.topic)
@@ -116,11 +284,8 @@ class Sender:
 
     async def identify(self) -> Producer:
         """Return the producer id; requests one if needed. Raises `LogUnavailable`."""
-        if self._producer is not None:
-            return self._producer
-        if self._identifying is None or self._identifying.done():
-            self._identifying = asyncio.create_task(self._ask_identity())
-        self._producer = await asyncio.shield(self._identifying)
+        if self._producer is None:
+            self._producer = await self._identifying.result(None, self._ask_identity)
         return self._producer
 
     @property
@@ -150,9 +315,10 @@ class Sender:
         """Finish accepted requests, and stop."""
         self._closing = True
         await self._idle.wait()
-        for task in [*self._tasks, *([self._identifying] if self._identifying else [])]:
+        for task in list(self._tasks):
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
+        await self._identifying.close()
         if self._looking is not None:
             self._looking.cancel()
 

@@ -253,11 +253,8 @@ class KafkaTopics:
 
     async def close(self) -> None:
         """End pending requests."""
-        await self._creating.close()
-        await self._make.close()
-        await self._delete.close()
-        await self._listing.close()
-        await self._looking.close()
+        for each in (self._creating, self._make, self._delete, self._listing, self._looking):
+            await each.close()
 
     async def _create(self, partition: Partition, retention: Milliseconds | None, times: str) -> bool:
         await self.refresh()

@@ -37,9 +37,6 @@ Fields = Mapping[str, Any]
 
 Ask = Callable[[Call[Any]], Any]  # sends a call to the service it is for and returns its answer; raises a `ClientError`
 
-SECRETS = ("access_key", "headers", "client_secret")
-"""Fields whose values are never shown, so they cannot be compared."""
-
 
 class ResourceKind(StrEnum):
     """Kinds of resources, in order of dependency."""
@@ -58,6 +55,10 @@ class ResourceKind(StrEnum):
     SERVICE_TYPE = "service type"
     AUTH_METHOD = "auth method"
     BINDING = "binding"
+
+    def key(self, name: str, parent: str = "") -> "ResourceKey":
+        """Return the key of a resource of this kind."""
+        return ResourceKey(self, parent, name)
 
 
 AUTHN_KINDS = frozenset({ResourceKind.SERVICE_TYPE, ResourceKind.AUTH_METHOD, ResourceKind.BINDING})
@@ -120,9 +121,6 @@ class Existing:
     def of(self, kind: ResourceKind) -> dict[str, Fields]:
         """Return the resources of a kind by name; all must have the same parent."""
         return {key.name: fields for key, fields in self.fields.items() if key.kind is kind}
-
-
-NOTHING = Existing()
 
 
 class StepSign(StrEnum):

@@ -47,9 +47,8 @@ class ProvisionReport:
     @property
     def users_created(self) -> list[str]:
         """Users who joined the project."""
-        return [
-            step.key.name for step in self.steps if (step.change, step.key.kind) == (StepSign.ADD, ResourceKind.MEMBER)
-        ]
+        added = (step.key for step in self.steps if step.change is StepSign.ADD)
+        return [key.name for key in added if key.kind is ResourceKind.MEMBER]
 
     @property
     def bindings_updated(self) -> list[str]:

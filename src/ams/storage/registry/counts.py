@@ -9,6 +9,7 @@ import sqlalchemy as sa
 from ams.core.clock import DAY, Milliseconds, day_number
 from ams.core.names import ProjectId, ProjectName, SubscriptionId, TopicId, TopicName, UserName, topic_id, topic_id_text
 from ams.storage.database.database import first
+from ams.storage.export_format import Day
 from ams.storage.registry.statements import Records, Statement, among
 from ams.storage.registry.tables import (
     daily_messages,
@@ -54,21 +55,13 @@ class TopicTally(NamedTuple):
     tally: Tally
 
 
-class DayCount(NamedTuple):
-    """Messages published on one day."""
-
-    day: str  # `YYYY-MM-DD`, UTC
-    messages: int
-    bytes: int
-
-
 class TallyStep(NamedTuple):
     """Increment of a topic's tally."""
 
     topic: TopicId
     base: int  # expected messages of the tally; if it differs, nothing is added
     tally: Tally
-    days: Sequence[DayCount]
+    days: Sequence[Day]
 
 
 class TallyRecords(Records):

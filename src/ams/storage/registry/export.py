@@ -19,6 +19,7 @@ from ams.storage.registry import snapshots, tables
 from ams.storage.registry.logins import columns, fields_of, hash_of, issuer_on, key_columns, sealed_columns, secret_of
 from ams.storage.registry.records import SchemaContent
 from ams.storage.registry.statements import with_creator, with_user_and_creator
+from ams.storage.registry.users import token_columns
 from ams.storage.secrets import Secrets, new_token
 
 S = TypeVar("S", bound=msgspec.Struct)
@@ -243,9 +244,8 @@ class RegistryImport:
     @add.register
     def _(self, line: kinds.User) -> None:
         identity = self._users[line.name] = line.id or new_uuid()
-        token = line.token or new_token()
-        sealed_token = self._secrets.encrypt(token, UserId(identity))
-        self._insert_line(line, id=identity, token_digest=self._secrets.digest(token), token_sealed=sealed_token)
+        token = token_columns(self._secrets, line.token or new_token(), UserId(identity))
+        self._insert_line(line, id=identity, **token)
 
     @add.register
     def _(self, line: kinds.Project) -> None:

@@ -11,7 +11,7 @@ from ams.core.names import SubscriptionId
 from ams.core.quotas import Quotas
 from ams.core.retention_clock import RetentionClock
 from ams.storage.audit.records import AuditRecords
-from ams.storage.database.database import Database, open_database
+from ams.storage.database.database import open_database
 from ams.storage.database.invalidation import Invalidations
 from ams.storage.export_format import Line
 from ams.storage.free_space import UNLIMITED, FreeSpace
@@ -22,7 +22,7 @@ from ams.storage.registry.idempotency import IdempotencyRecords
 from ams.storage.registry.logins import BindingRecords, IssuerRecords, NamedTokenRecords
 from ams.storage.registry.policies import PolicyRecords
 from ams.storage.registry.projects import ProjectRecords, QuotaRecords
-from ams.storage.registry.push import PushSecretRecords
+from ams.storage.registry.push import PushedRecords, PushSecretRecords
 from ams.storage.registry.resources import SubscriptionRecords, TopicRecords
 from ams.storage.registry.schemas import SchemaRecords
 from ams.storage.registry.signing_keys import SigningKeyRecords, encrypt_anew
@@ -41,19 +41,9 @@ _OTHER_KEY = "the token key is not the one this registry's tokens were encrypted
 class Registry:
     """All records. Calls raise `RegistryUnavailable` if the database does not answer."""
 
-    def __init__(
-        self,
-        database: Database,
-        secrets: Secrets,
-        clock: Clock,
-        cache_size: int,
-        quotas: Quotas | None = None,
-        retention_clock: RetentionClock | None = None,
-    ) -> None:
-        self._database, self._secrets, self._clock = database, secrets, clock
-        self.quotas = QuotaRecords(database, quotas or Quotas())
-        retention_clock = retention_clock or RetentionClock(clock)
-        self.shared = shared = RegistryContext(database, secrets, clock, retention_clock, self.quotas, cache_size)
+    def __init__(self, shared: RegistryContext) -> None:
+        self._database, self._secrets, self._clock = shared.database, shared.secrets, shared.clock
+        self.shared, self.quotas = shared, shared.quotas
         self.users = UserRecords(shared)
         self.named_tokens = NamedTokenRecords(shared)
         self.bindings = BindingRecords(shared, self.users)
@@ -63,6 +53,7 @@ class Registry:
         self.subscriptions = SubscriptionRecords(shared)
         self.snapshots = SnapshotRecords(shared)
         self.policies = PolicyRecords(shared)
+        self.pushed = PushedRecords(shared)
         self.push_secrets = PushSecretRecords(shared)
         self.signing_keys = SigningKeyRecords(shared)
         self.projects = ProjectRecords(shared)
@@ -70,7 +61,7 @@ class Registry:
         self.tallies = TallyRecords(shared)
         self.figures = FigureRecords(shared)
         self.idempotency = IdempotencyRecords(shared)
-        self.audit = AuditRecords(database, audit)
+        self.audit = AuditRecords(shared.database, audit)
 
     @classmethod
     async def open(
@@ -94,7 +85,10 @@ class Registry:
         database = await open_database(
             url, REGISTRY, keys, secrets.fingerprint, other_key=_OTHER_KEY, password=password, space=space
         )
-        return cls(database, secrets, clock or SystemClock(), cache_size, quotas, retention_clock)
+        clock = clock or SystemClock()
+        retention_clock = retention_clock or RetentionClock(clock)
+        records = QuotaRecords(database, quotas or Quotas())
+        return cls(RegistryContext(database, secrets, clock, retention_clock, records, cache_size))
 
     def history(self) -> SharedHistory:
         """Return the measurements of the last day, shared by all nodes."""

@@ -17,6 +17,7 @@ from ams.core.versions import ANY_VERSION, Precondition
 from ams.storage.database.database import first
 from ams.storage.database.invalidation import PRINCIPAL, Cache, Invalidation
 from ams.storage.database.schema import Work
+from ams.storage.registry import tables
 from ams.storage.registry.projects import QuotaRecords
 from ams.storage.registry.records import (
     Applicant,
@@ -31,18 +32,7 @@ from ams.storage.registry.records import (
     UserDetails,
 )
 from ams.storage.registry.statements import Records, RegistryContext, existing, read_page, record, with_creator
-from ams.storage.registry.tables import (
-    bindings,
-    memberships,
-    named_tokens,
-    projects,
-    registrations,
-    subscription_access,
-    subscriptions,
-    topic_access,
-    topics,
-    users,
-)
+from ams.storage.registry.tables import bindings, memberships, named_tokens, projects, registrations, users
 from ams.storage.secrets import Secrets, new_token, token_hash
 
 logger = structlog.get_logger("ams.registry")
@@ -139,7 +129,7 @@ class UserRecords(Records):
             id=identity, service_roles=details.service_roles or (),
             created_on=now, modified_on=now,
             created_by=existing(created_by), made_in=made_in,
-            **texts, **self._token_columns(token or new_token(), identity),
+            **texts, **token_columns(self._secrets, token or new_token(), identity),
         )  # fmt: skip
 
         def work(connection: sa.Connection) -> User:
@@ -184,7 +174,8 @@ class UserRecords(Records):
         self, user: UserId, token: str = "", *, check: Callable[[User], None] = lambda _: None
     ) -> User | None:
         """Replace the token of a user; the old one is invalid on return. `check` may raise. None: no such user."""
-        change = sa.update(users).where(users.c.id == user).values(**self._token_columns(token or new_token(), user))
+        columns = token_columns(self._secrets, token or new_token(), user)
+        change = sa.update(users).where(users.c.id == user).values(**columns)
 
         def work(connection: sa.Connection) -> User | None:
             before = user_where(connection, self._secrets, users.c.id == user)
@@ -253,8 +244,10 @@ class UserRecords(Records):
         change = sa.update(users).where(users.c.id == user)
         connection.execute(change.values(modified_on=self._clock.wall(), **values))
 
-    def _token_columns(self, token: str, owner: UserId) -> dict[str, Any]:
-        return {"token_digest": self._secrets.digest(token), "token_sealed": self._secrets.encrypt(token, owner)}
+
+def token_columns(secrets: Secrets, token: str, owner: UserId) -> dict[str, Any]:
+    """Return the columns of an own token."""
+    return {"token_digest": secrets.digest(token), "token_sealed": secrets.encrypt(token, owner)}
 
 
 def _membership_of(user: UserId, project: ProjectId) -> sa.ColumnElement[bool]:
@@ -292,8 +285,8 @@ def _on_lists(resources: sa.Table, access: sa.Table) -> sa.Select[Any]:
     )
 
 
-_OF_TOPICS = _on_lists(topics, topic_access)
-_OF_SUBSCRIPTIONS = _on_lists(subscriptions, subscription_access)
+_OF_TOPICS = _on_lists(tables.topics, tables.topic_access)
+_OF_SUBSCRIPTIONS = _on_lists(tables.subscriptions, tables.subscription_access)
 
 
 def user_where(connection: sa.Connection, secrets: Secrets, condition: sa.ColumnElement[bool]) -> User | None:

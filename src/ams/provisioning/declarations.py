@@ -36,6 +36,7 @@ from ams.core.yaml_tree import FileLine
 Fields = Mapping[str, Any]
 
 Ask = Callable[[Call[Any]], Any]  # sends a call to the service it is for and returns its answer; raises a `ClientError`
+Note = Callable[[str], None]  # shows progress to people
 
 
 class ResourceKind(StrEnum):

@@ -23,6 +23,7 @@ from ams.core.settings import retention_seconds, size_number
 from ams.core.yaml_tree import FileLine, Value, bad, read_capped, read_tree
 from ams.provisioning import parallel
 from ams.provisioning.declarations import Declared, Fields, Reference, ResourceKey, ResourceKind
+from ams.provisioning.parallel import text_as
 from ams.wire.projects import DEFINITION
 
 ALL = "all"  # a token with all rights of its user
@@ -183,18 +184,6 @@ def _where(value: Value, folder: str) -> Mapping[str, str]:
     return {kind: os.path.join(folder, each.text()) if kind == "file" else each.text()}
 
 
-def _text_as(read: Callable[[str], Any], *, optional: bool = False) -> Read:
-    """Return a reader that applies `read` to a text and reports its `ValueError`; null of an optional one is empty."""
-
-    def reader(value: Value) -> Any:
-        try:
-            return "" if optional and value.is_null else read(value.text())
-        except ValueError as error:
-            raise bad(value.place, str(error)) from None
-
-    return reader
-
-
 def _some_text(value: Value) -> str:
     """Read a text that is not empty: the service ignores an empty one (HTTP contract 5.3)."""
     if not value.text():
@@ -233,14 +222,13 @@ def _one_of(*choices: str) -> Read:
     return lambda value: value.one_of(*choices)
 
 
-_retention = _text_as(retention_seconds)
-_subject = _text_as(normalise_name)
+_retention = text_as(retention_seconds)
 
 USER: Readers = {
     **dict.fromkeys(("email", "first_name", "last_name", "organization", "description"), _some_text),
     "service_roles": _names,
 }
-_TOKEN: Readers = {"expires_on": _text_as(utc_text, optional=True), "rights": _rights}
+_TOKEN: Readers = {"expires_on": text_as(utc_text, optional=True), "rights": _rights}
 PROJECT: Readers = {
     "description": _some_text,
     "retention": _retention,
@@ -273,8 +261,8 @@ SERVICE_TYPE: Readers = {
 }
 _BINDING: Readers = {
     **dict.fromkeys(("service_type", "host", "user", "unique_key", "auth_type"), Value.text),
-    "auth_identifier": _subject,
-    "issuer": _text_as(normalise_name, optional=True),
+    "auth_identifier": text_as(normalise_name),
+    "issuer": text_as(normalise_name, optional=True),
 }
 _PUSH_OF_BOTH: Readers = {
     "type": Value.text,

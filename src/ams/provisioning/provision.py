@@ -1,14 +1,14 @@
 """One provisioning run: reads GOCDB, plans, carries out, and plans again after concurrent changes."""
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ams.client import wire
 from ams.core.errors import ServiceFailed
 from ams.provisioning import endpoints
-from ams.provisioning.declarations import Ask, Existing, Fields, ResourceKey, ResourceKind, Step, StepSign
+from ams.provisioning.declarations import Ask, Existing, Fields, Note, ResourceKey, ResourceKind, Step, StepSign
 from ams.provisioning.execution import ROUNDS, CarryingOut
 from ams.provisioning.gocdb import Feed
 from ams.provisioning.plan import Target, plan, read_target
@@ -62,9 +62,7 @@ class ProvisionReport:
         return not (self.failed or self.faults or self.kept)
 
 
-def provision(
-    feed: Feed, ask: Ask, target: Target, options: RunOptions, note: Callable[[str], None]
-) -> ProvisionReport:
+def provision(feed: Feed, ask: Ask, target: Target, options: RunOptions, note: Note) -> ProvisionReport:
     """Provision GOCDB's endpoints; `note` gets the progress. Raises a `ClientError` that ends the run."""
     report = ProvisionReport()
     for service_type in options.service_types:

@@ -14,7 +14,7 @@ from ams.core.versions import ANY_VERSION, Precondition
 from ams.storage.database.invalidation import SUBSCRIPTION, TOPIC, Cache, Invalidation
 from ams.storage.registry import tables
 from ams.storage.registry.records import NO_USERS, Page, PageRequest, Subscription, Topic
-from ams.storage.registry.statements import Records, RegistryContext, is_named, page_of
+from ams.storage.registry.statements import Records, RegistryContext, is_named
 from ams.storage.registry.tables import memberships, users
 
 R = TypeVar("R", Topic, Subscription)
@@ -111,7 +111,7 @@ class ResourceRecords(Records, Generic[R, N]):
     def __init__(self, shared: RegistryContext) -> None:
         super().__init__(shared)
         invalidations = shared.database.invalidations
-        self._by_name: Cache[tuple[str, str], R] = invalidations.new_cache(shared.cache_size)
+        self._by_name: Cache[tuple[str, str], R] = invalidations.new_cache()
         # By project and name, cache only; on None ask `find`.
         self.known: Callable[[tuple[str, str]], R | None] = self._by_name.find_cached
         invalidations.on(self._kind, lambda project, name: self._by_name.forget((project, name)))
@@ -130,7 +130,7 @@ class ResourceRecords(Records, Generic[R, N]):
             resources = self._table.alias("listed")
             numbers = sa.select(resources.c.number).join(self._access, self._access.c.resource_id == resources.c.id)
             query = query.where(number.in_(numbers.where(self._access.c.user_id == listed)))
-        return await page_of(self._database, query, number, page, self._record)
+        return await self._page(query, number, page, self._record)
 
     async def access_list(self, project: ProjectId, name: N) -> Sequence[UserName]:
         """Return the names on an access list, in stored order."""

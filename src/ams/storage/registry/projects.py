@@ -30,7 +30,7 @@ class ProjectRecords(Records):
 
     def __init__(self, shared: RegistryContext) -> None:
         super().__init__(shared)
-        self._by_name: Cache[str, Project] = shared.database.invalidations.new_cache(shared.cache_size)
+        self._by_name: Cache[str, Project] = shared.database.invalidations.new_cache()
         self.known = self._by_name.find_cached  # by name, cache only; on None ask `find`
         shared.database.invalidations.on(PROJECT, self._forget)
 

@@ -7,7 +7,6 @@ from sqlalchemy import Connection
 
 from ams.core.clock import Clock, SystemClock
 from ams.core.errors import RegistryUnavailable
-from ams.core.names import SubscriptionId
 from ams.core.quotas import Quotas
 from ams.core.retention_clock import RetentionClock
 from ams.storage.audit.records import AuditRecords
@@ -16,7 +15,7 @@ from ams.storage.database.invalidation import Invalidations
 from ams.storage.export_format import Line
 from ams.storage.free_space import UNLIMITED, FreeSpace
 from ams.storage.registry.counts import FigureRecords, TallyRecords
-from ams.storage.registry.export import Contents, CursorPosition, Loaded, Name, RegistryImport, empty
+from ams.storage.registry.export import Contents, Loaded, Name, RegistryImport, Standings, empty
 from ams.storage.registry.history import SharedHistory
 from ams.storage.registry.idempotency import IdempotencyRecords
 from ams.storage.registry.logins import BindingRecords, IssuerRecords, NamedTokenRecords
@@ -34,7 +33,6 @@ from ams.storage.secrets import Secrets
 
 T = TypeVar("T")
 
-CACHE_SIZE = 50_000  # of each kind: tokens, identities, projects, topics, subscriptions, schemas
 _OTHER_KEY = "the token key is not the one this registry's tokens were encrypted with; restore it"
 
 
@@ -72,7 +70,6 @@ class Registry:
         password: str = "",
         clock: Clock | None = None,
         space: FreeSpace = UNLIMITED,
-        cache_size: int = CACHE_SIZE,
         quotas: Quotas | None = None,
         retention_clock: RetentionClock | None = None,
     ) -> Self:
@@ -88,7 +85,7 @@ class Registry:
         clock = clock or SystemClock()
         retention_clock = retention_clock or RetentionClock(clock)
         records = QuotaRecords(database, quotas or Quotas())
-        return cls(RegistryContext(database, secrets, clock, retention_clock, records, cache_size))
+        return cls(RegistryContext(database, secrets, clock, retention_clock, records))
 
     def history(self) -> SharedHistory:
         """Return the measurements of the last day, shared by all nodes."""
@@ -116,13 +113,7 @@ class Registry:
         new = Secrets(key)
         return await self._database.alone(lambda connection: encrypt_anew(connection, self._secrets, new))
 
-    async def export_lines(
-        self,
-        take: Callable[[Iterator[Line]], T],
-        standings: Mapping[SubscriptionId, CursorPosition],
-        *,
-        with_secrets: bool,
-    ) -> T:
+    async def export_lines(self, take: Callable[[Iterator[Line]], T], standings: Standings, *, with_secrets: bool) -> T:
         """Pass all records to `take` as export lines, on a thread. No process may change the registry meanwhile.
 
         `standings` are the cursors of the subscriptions. Raises `Damaged` for an unreadable token, if `with_secrets`.

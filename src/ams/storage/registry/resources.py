@@ -25,39 +25,33 @@ from ams.core.quotas import SUBSCRIPTIONS, TOPICS
 from ams.core.versions import ANY_VERSION, Precondition
 from ams.storage.database.database import first
 from ams.storage.database.invalidation import SCHEMA, SUBSCRIPTION, TOPIC
-from ams.storage.registry import push, snapshots, tables
+from ams.storage.registry import push, records, snapshots, tables
 from ams.storage.registry.counts import TallyStep, add_to_project
 from ams.storage.registry.policies import ResourceRecords
-from ams.storage.registry.records import (
-    ANY_USE,
-    NO_LABELS,
-    NO_USERS,
-    AttachedSchema,
-    Page,
-    PageRequest,
-    SchemaUse,
-    Subscription,
-    Topic,
-)
-from ams.storage.registry.statements import RegistryContext, is_named, page_of, record
+from ams.storage.registry.records import ANY_USE, NO_LABELS, NO_USERS, AttachedSchema, SchemaUse, Subscription, Topic
+from ams.storage.registry.statements import RegistryContext, is_named, record
 from ams.storage.registry.tables import memberships, projects, schemas, subscriptions, topic_schemas, topics
 from ams.storage.registry.users import add_memberships
 
 PushChange = Callable[[PushConfig | None], PushConfig | None]  # of the current one; if it raises, nothing changes
+_Alteration = Callable[[Connection, Row[Any]], Mapping[str, object]]  # returns the new values of a row
+
+
+TOPICS_WITH_SCHEMA = (
+    select(
+        topics, schemas.c.id.label("schema_id"), schemas.c.name.label("schema_name"), schemas.c.revision,
+        topic_schemas.c.encoding, topic_schemas.c.first_revision, topic_schemas.c.last_revision,
+    )
+    .outerjoin(topic_schemas, topic_schemas.c.topic_id == topics.c.id)
+    .outerjoin(schemas, schemas.c.id == topic_schemas.c.schema_id)
+)  # fmt: skip
 
 
 class TopicRecords(ResourceRecords[Topic, TopicName]):
     """Topics by project and name."""
 
     _kind, _gone, _table, _access = TOPIC, TopicGone, topics, tables.topic_access
-    _query = (
-        select(
-            topics, schemas.c.id.label("schema_id"), schemas.c.name.label("schema_name"), schemas.c.revision,
-            topic_schemas.c.encoding, topic_schemas.c.first_revision, topic_schemas.c.last_revision,
-        )
-        .outerjoin(topic_schemas, topic_schemas.c.topic_id == topics.c.id)
-        .outerjoin(schemas, schemas.c.id == topic_schemas.c.schema_id)
-    )  # fmt: skip
+    _query = TOPICS_WITH_SCHEMA
 
     def __init__(self, shared: RegistryContext) -> None:
         super().__init__(shared)
@@ -236,11 +230,13 @@ class SubscriptionRecords(ResourceRecords[Subscription, SubscriptionName]):
         query = select(subscriptions.c.name).where(is_asked).order_by(subscriptions.c.number)
         return await self._database.rows(query, lambda row: row.name)
 
-    async def page_of_topic(self, project: ProjectId, topic: TopicName, page: PageRequest) -> Page[SubscriptionName]:
+    async def page_of_topic(
+        self, project: ProjectId, topic: TopicName, page: records.PageRequest
+    ) -> records.Page[SubscriptionName]:
         """Return a page of the names of a topic's subscriptions, newest first, without detached ones."""
         is_asked = (subscriptions.c.project_id == project) & (subscriptions.c.topic == topic)
         query = select(subscriptions.c.number, subscriptions.c.name).where(is_asked & snapshots.IS_ATTACHED)
-        return await page_of(self._database, query, subscriptions.c.number, page, lambda row: row.name)
+        return await self._page(query, subscriptions.c.number, page, lambda row: row.name)
 
     async def all(self) -> Sequence[Subscription]:
         """Return all subscriptions of all projects, oldest first, without access lists."""
@@ -408,11 +404,7 @@ class SubscriptionRecords(ResourceRecords[Subscription, SubscriptionName]):
         return await self._database.write(work, self._forget(project, name), grows=False)
 
     async def _alter(
-        self,
-        project: ProjectId,
-        name: SubscriptionName,
-        expected: Precondition,
-        alter: Callable[[Connection, Row[Any]], Mapping[str, object]],
+        self, project: ProjectId, name: SubscriptionName, expected: Precondition, alter: _Alteration
     ) -> Subscription:
         """Store the new values that `alter` returns for a locked row. Raises `SubscriptionGone`, then as `alter`."""
         known = self._is(project, name)

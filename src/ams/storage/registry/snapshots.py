@@ -12,7 +12,7 @@ from ams.core.names import Offset, ProjectId, SnapshotName, TopicId, topic_id, t
 from ams.core.offsets import decode_bitmap, encode_bitmap
 from ams.storage.database.database import first
 from ams.storage.registry.records import Page, PageRequest, Snapshot
-from ams.storage.registry.statements import Records, is_named, page_of, record
+from ams.storage.registry.statements import Records, is_named, record
 from ams.storage.registry.tables import snapshots, subscriptions, topics
 
 MAX_SNAPSHOTS = 5000  # of one project
@@ -61,12 +61,12 @@ class SnapshotRecords(Records):
     async def page(self, project: ProjectId, page: PageRequest) -> Page[Snapshot]:
         """Return a page of a project's snapshots, newest first. Raises `InvalidInput` "Invalid page token"."""
         query = self._there(_LISTED).where(snapshots.c.project_id == project)
-        return await page_of(self._database, query, snapshots.c.number, page, _snapshot)
+        return await self._page(query, snapshots.c.number, page, _snapshot)
 
     async def of_topic(self, topic: TopicId, page: PageRequest) -> Page[SnapshotName]:
         """Return a page of the names of a topic's snapshots, newest first. Raises `InvalidInput`."""
         query = self._there(_LISTED).where(snapshots.c.topic_id == topic_id_text(topic))
-        return await page_of(self._database, query, snapshots.c.number, page, lambda row: row.name)
+        return await self._page(query, snapshots.c.number, page, lambda row: row.name)
 
     async def set_labels(self, project: ProjectId, name: SnapshotName, labels: Mapping[str, str]) -> Snapshot | None:
         """Replace the labels of a snapshot; return it without `done`, or None."""

@@ -97,14 +97,19 @@ class RegistryContext(NamedTuple):
     clock: Clock
     retention_clock: RetentionClock
     quotas: "QuotaRecords"
-    cache_size: int
 
 
 class Records:
     """A part of the registry."""
 
     def __init__(self, shared: RegistryContext) -> None:
-        self._database, self._secrets, self._clock, self._retention_clock, self._quotas, _ = shared
+        self._database, self._secrets, self._clock, self._retention_clock, self._quotas = shared
+
+    async def _page(
+        self, query: sa.Select[Any], number: sa.Column[int], page: PageRequest, make: Callable[[sa.Row[Any]], T]
+    ) -> Page[T]:
+        """Return a page of values made from rows, as `read_page` does."""
+        return await self._database.read(lambda connection: read_page(connection, query, number, page).map(make))
 
 
 def record(kind: type[K], row: sa.Row[Any], **more: Any) -> K:
@@ -180,14 +185,3 @@ def read_page(
     if len(rows) <= page.size:
         return Page(rows, "", total)
     return Page(rows[: page.size], page_token(rows[page.size].number), total)
-
-
-async def page_of(
-    database: Database,
-    query: sa.Select[Any],
-    number: sa.Column[int],
-    page: PageRequest,
-    make: Callable[[sa.Row[Any]], T],
-) -> Page[T]:
-    """Return a page of values made from rows, as `read_page` does."""
-    return await database.read(lambda connection: read_page(connection, query, number, page).map(make))

@@ -17,20 +17,9 @@ from ams.core.versions import ANY_VERSION, Precondition
 from ams.storage.database.database import first
 from ams.storage.database.invalidation import PRINCIPAL, Cache, Invalidation
 from ams.storage.database.schema import Work
-from ams.storage.registry import tables
+from ams.storage.registry import records, tables
 from ams.storage.registry.projects import QuotaRecords
-from ams.storage.registry.records import (
-    Applicant,
-    KeyHolder,
-    Login,
-    Membership,
-    Page,
-    PageRequest,
-    Principal,
-    Registration,
-    User,
-    UserDetails,
-)
+from ams.storage.registry.records import KeyHolder, Login, Membership, Page, PageRequest, Principal, User, UserDetails
 from ams.storage.registry.statements import Records, RegistryContext, existing, read_page, record, with_creator
 from ams.storage.registry.tables import bindings, memberships, named_tokens, projects, registrations, users
 from ams.storage.secrets import Secrets, new_token, token_hash
@@ -51,7 +40,7 @@ class UserRecords(Records):
         super().__init__(shared)
         # Keyed by the token's text: hashes of a dictionary are randomised per process, so the time of a miss reveals
         # nothing about valid tokens.
-        self._principals: Cache[str, Principal] = shared.database.invalidations.new_cache(shared.cache_size)
+        self._principals: Cache[str, Principal] = shared.database.invalidations.new_cache()
         self.known_principal = self._principals.find_cached  # by token, cache only; on None ask `principal`
         shared.database.invalidations.on(PRINCIPAL, self._forget)
 
@@ -405,16 +394,16 @@ class RegistrationRecords(Records):
         super().__init__(shared)
         self._users = users
 
-    async def find(self, registration: RegistrationId) -> Registration | None:
+    async def find(self, registration: RegistrationId) -> records.Registration | None:
         """Return a registration, or None."""
         return await self._database.row(_REGISTRATIONS.where(registrations.c.id == registration), _registration)
 
-    async def all(self, filters: Mapping[str, str]) -> Sequence[Registration]:
+    async def all(self, filters: Mapping[str, str]) -> Sequence[records.Registration]:
         """Return the registrations that match filters (`REGISTRATION_FILTERS`), oldest first."""
         query = _REGISTRATIONS.where(*(registrations.c[column] == value for column, value in filters.items()))
         return await self._database.rows(query.order_by(registrations.c.number), _registration)
 
-    async def create(self, applicant: Applicant) -> Registration:
+    async def create(self, applicant: records.Applicant) -> records.Registration:
         """Store a pending registration. Raises `AlreadyExists` if a user or pending registration has the name (U5)."""
         identity, now = RegistrationId(new_uuid()), self._clock.wall()
         row = sa.insert(registrations).values(
@@ -422,7 +411,7 @@ class RegistrationRecords(Records):
             **asdict(applicant),
         )  # fmt: skip
 
-        def work(connection: sa.Connection) -> Registration:
+        def work(connection: sa.Connection) -> records.Registration:
             if connection.scalar(sa.select(users.c.number).where(users.c.name == applicant.name)) is not None:
                 raise AlreadyExists("User already exists")
             connection.execute(row)
@@ -465,5 +454,5 @@ def _pending(registration: RegistrationId) -> sa.ColumnElement[bool]:
     return (registrations.c.id == registration) & (registrations.c.status == "pending")
 
 
-def _registration(row: sa.Row[Any]) -> Registration:
-    return record(Registration, row, applicant=record(Applicant, row), modified_by=row.creator)
+def _registration(row: sa.Row[Any]) -> records.Registration:
+    return record(records.Registration, row, applicant=record(records.Applicant, row), modified_by=row.creator)

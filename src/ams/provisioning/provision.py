@@ -72,9 +72,8 @@ def provision(feed: Feed, ask: Ask, target: Target, options: RunOptions, note: N
             report.faults.append(f"endpoints of {service_type}: {error.message}")
             continue
         note(f"{service_type}: {len(listed)} endpoints are listed; asking for their sites")
-        report.judged[service_type] = endpoints.judge(
-            listed, feed.site, email=options.email, own_topics=options.own_topics
-        )
+        judged = endpoints.judge(listed, feed.site, email=options.email, own_topics=options.own_topics)
+        report.judged[service_type] = judged
     served = [each for judged in report.judged.values() for each in judged.served]
     listed_failures = [each for each in report.left_out if not each.reason.by_rule]
     listed_faults = list(report.faults)

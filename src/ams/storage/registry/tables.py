@@ -99,13 +99,11 @@ def _label_column() -> sa.Column[Mapping[str, str]]:
 
 
 def _numbered_table(name: str, *parts: SchemaItem) -> sa.Table:
-    """Make a table with the column `number`."""
     number = sa.Column("number", sa.Integer, primary_key=True, autoincrement=True)
     return sa.Table(name, METADATA, number, *parts, sqlite_autoincrement=True)
 
 
 def _identified_table(name: str, *parts: SchemaItem) -> sa.Table:
-    """Make a table with the columns `number` and `id`."""
     return _numbered_table(name, sa.Column("id", sa.String(36), nullable=False, unique=True), *parts)
 
 

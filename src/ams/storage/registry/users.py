@@ -210,7 +210,15 @@ class UserRecords(Records):
 
     async def _read_principal(self, token: str) -> Principal | None:
         own, named = self._secrets.digest(token), self._secrets.digest(token_hash(token))
-        return await self._database.read(lambda connection: bearer_of(connection, own, named))
+
+        def work(connection: sa.Connection) -> Principal | None:
+            row = connection.execute(_BEARERS.where(users.c.token_digest == own)).first()
+            if row is not None:
+                return _with_roles(connection, row)
+            row = connection.execute(_BY_NAMED_TOKEN.where(named_tokens.c.digest == named)).first()
+            return None if row is None else _with_roles(connection, row, _login(row))
+
+        return await self._database.read(work)
 
     async def _write(self, user: UserId, work: Work[T], *, large: bool = False, grows: bool = True) -> T:
         """Run work that changes a user, and invalidate the cache of its tokens before any caller sees the outcome."""
@@ -282,15 +290,6 @@ def user_where(connection: sa.Connection, secrets: Secrets, condition: sa.Column
     """Return the user that matches a condition, with its memberships."""
     row = connection.execute(_USERS.where(condition)).first()
     return _user(row, secrets, _memberships(connection, [row.id])[row.id]) if row else None
-
-
-def bearer_of(connection: sa.Connection, own: str, named: str) -> Principal | None:
-    """Return the user of a token, by the digest of the own, then of a named token."""
-    row = connection.execute(_BEARERS.where(users.c.token_digest == own)).first()
-    if row is not None:
-        return _with_roles(connection, row)
-    row = connection.execute(_BY_NAMED_TOKEN.where(named_tokens.c.digest == named)).first()
-    return _with_roles(connection, row, _login(row)) if row is not None else None
 
 
 def key_holder(connection: sa.Connection, key: str) -> KeyHolder | None:

@@ -125,7 +125,7 @@ def test_what_is_done_with_messages_is_not_recorded(service: InProcessService, t
 
 def test_a20_a_failed_login_is_recorded_on_every_route_and_no_token_is_none(service: InProcessService, trail: Trail):
     routes = (("GET", "/users"), ("POST", "/projects/P/topics/t:publish"), ("GET", "/users/profile"))
-    failed = service.run.service.failed_logins.failures
+    failed = service.run.service.failed_logins.attempts.failures
     for method, path in routes:
         assert call(service, method, path, token=SECRET, address="192.0.2.3").status_code == 401
 
@@ -137,7 +137,7 @@ def test_a20_a_failed_login_is_recorded_on_every_route_and_no_token_is_none(serv
     token = service.ask("POST", "/users/nobody", {})["token"]
     assert call(service, "GET", "/users", token=token).status_code == 401
     assert service.call("GET", "/users", headers={"x-api-key": ""}).status_code == 401
-    assert (service.run.service.failed_logins.failures, len(trail())) == (failed + 3, 4)
+    assert (service.run.service.failed_logins.attempts.failures, len(trail())) == (failed + 3, 4)
 
 
 def test_a20_beyond_its_limit_an_address_is_told_so_and_a_good_token_is_not(service: InProcessService, trail: Trail):

@@ -135,12 +135,12 @@ def test_a23_what_is_of_no_use_is_refused_before_anything_is_asked(tmp_path: Pat
 
 def test_endpoints_and_sites_are_read_as_they_are_listed() -> None:
     other = endpoint("b.example.org", dn="/CN=Ünï & co")
-    assert list(read_endpoints(results(map(endpoint_xml, [ONE, other]))).items) == [ONE, other]
-    assert list(read_sites(results([site_xml(site())])).items) == [site()]
+    assert read_endpoints(results(map(endpoint_xml, [ONE, other])))[0] == [ONE, other]
+    assert read_sites(results([site_xml(site())]))[0] == [site()]
 
 
 def test_a24_a_missing_element_is_an_empty_text() -> None:
-    (read,) = read_endpoints(results(["<SERVICE_ENDPOINT><HOSTNAME> a </HOSTNAME></SERVICE_ENDPOINT>"])).items
+    (read,) = read_endpoints(results(["<SERVICE_ENDPOINT><HOSTNAME> a </HOSTNAME></SERVICE_ENDPOINT>"]))[0]
     assert (read.host, read.dn, read.service_type) == ("a", "", "")
 
 

@@ -32,7 +32,6 @@ def test_a_new_folder_is_for_its_owner_and_its_name_durable(tmp_path: Path, monk
 
 @pytest.mark.parametrize(("name", "content", "error"), [
     ("data/letters.txt", "dear", r"holds other files \(letters.txt"), ("data/ams-data", "99\n", "upgrade"),
-    ("data/cursors.db", "", "holds cursors.db: a version made it"),
     ("data", "", "choose another with --data"),
 ])  # fmt: skip
 def test_a_folder_not_ours_is_refused_and_left_alone(tmp_path: Path, name: str, content: str, error: str) -> None:

@@ -132,7 +132,7 @@ class Way:
         return (
             made.api.answered, [(each is not None and each[1] is not None) for each in made.counts.published.values()],
             [(each.messages, each.bytes, each.last_messages) for each in made.counts.pulled.values()],
-            made.counts.acknowledgements, made.failed_logins.failures,
+            made.counts.acknowledgements, made.failed_logins.attempts.failures,
         )  # fmt: skip
 
     def rate_counts(self) -> list[int]:

@@ -112,7 +112,7 @@ class State:
         said = "Calls of Google's clients that ended, by code of gRPC."
         yield Figure("ams_pubsub_calls", said, [({"code": code}, number) for code, number in codes.items()])
         failed = "Logins that failed: requests with a token that no user has."
-        yield figure("ams_failed_logins", failed, made.failed_logins.failures)
+        yield figure("ams_failed_logins", failed, made.failed_logins.attempts.failures)
         unwritten = "Events of the audit log whose line could not be written; the table may have them."
         yield figure("ams_audit_failures", unwritten, made.trail.failures)
         yield background_failures(self.supervisor.survived)

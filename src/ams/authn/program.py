@@ -39,12 +39,12 @@ from ams.http.asgi import Application
 from ams.http.operations import Operations, serve_operations
 from ams.http.tls import Certificate
 from ams.outgoing.address_guard import Guard, networks, trust
-from ams.storage.audit.records import FILTERS, AuditRecords, event_filter, listing
+from ams.storage.audit.records import AuditRecords, event_filter, listing
 from ams.storage.audit.trail import FailedLogins, Trail
 from ams.storage.database.database import sqlite_url
 from ams.storage.files import Disk, write_whole
 from ams.storage.folder import CERTIFICATE_SERVICE, DataCheck, check_not_foreign, is_ours, lock_folder
-from ams.storage.free_space import ReservedSpace
+from ams.storage.free_space import FreeSpace
 from ams.storage.secrets import key_file, new_token, parse_key
 from ams.web.connection import GOODBYE_SECONDS
 from ams.web.listener import Listener, ListenerLimits, connection_counters, connection_gauges
@@ -169,7 +169,7 @@ async def assemble(
     users = AmsUsers(settings.ams_endpoint, settings.ams_ca or None) if settings.ams_endpoint else None
 
     async def audit_page(asked: AuthnCall, actions: Collection[str]) -> object:
-        filters = event_filter({name: asked.parameter(name) for name in FILTERS}, actions)
+        filters = event_filter(asked.parameter, actions)
         page = asked.page()
         return await listing(engines.records, filters, page.size, page.token)
 
@@ -191,7 +191,7 @@ async def assemble(
 async def _engines(
     settings: AuthnSettings, folder: AuthnFolder, clock: Clock, supervisor: Supervisor, stack: contextlib.AsyncExitStack
 ) -> Engines:
-    space = ReservedSpace(Disk(), folder.place("-reserve"), settings.reserve_bytes, settings.min_free_bytes)
+    space = FreeSpace(Disk(), folder.path, settings.min_free_bytes, folder.place("-reserve"), settings.reserve_bytes)
     # Another service may have written tables in PostgreSQL: the store reports if the new key is not theirs.
     elsewhere = settings.registry != "sqlite"
     key = folder.seal_key(settings.secrets_key, for_postgresql=elsewhere)

@@ -76,7 +76,7 @@ def show(
     from ams.storage.audit.records import event_filter, matches
     from ams.storage.audit.trail import events_in
 
-    asked, actions = event_filter(filters.texts), set(recorded_actions())
+    asked, actions = event_filter(filters.texts.get), set(recorded_actions())
     lines = []
     try:
         for event in events_in(file):
@@ -85,7 +85,7 @@ def show(
                 lines.append(wire_line(event))
     except OSError as error:
         raise Unusable(f"{file}: {error.strerror}") from error
-    event_filter(filters.texts, actions)
+    event_filter(filters.texts.get, actions)
     if session.for_programs:
         for line in lines:
             emit(json_line(line))

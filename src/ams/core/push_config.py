@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from urllib.parse import urlsplit
 
 from ams.core.errors import InvalidInput
-from ams.core.urls import has_credentials, is_loopback, without_credentials
+from ams.core.urls import has_credentials, is_loopback
 
 HTTP_ENDPOINT, MATTERMOST = "http_endpoint", "mattermost"
 AUTOGEN, DISABLED = "autogen", "disabled"
@@ -117,11 +117,6 @@ class PushConfig:
     def without_secrets(self) -> "PushConfig":
         """Return the part that consumers may see (HTTP contract 17.2, A14)."""
         return replace(self, header_value="", verification_hash="")
-
-    def without_credentials(self) -> "PushConfig":
-        """Remove users and passwords from the URLs; deliveries never send them."""
-        endpoint, hook = without_credentials(self.endpoint), without_credentials(self.mattermost_url)
-        return replace(self, endpoint=endpoint, mattermost_url=hook)
 
 
 def new_push_config(

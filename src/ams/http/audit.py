@@ -145,13 +145,18 @@ class Auditor:
         if not isinstance(error, UnknownToken):
             return error
         address = self._address(scope)
-        said = {"resource": _resource(scope), "request": _request()}
         try:
             self._logins.attempts.check(address)
         except RateLimited as limited:
-            await self._logins.note_refusal(address, code=refusal(limited).code, reason=limited.message, **said)
-            return limited
-        await self._logins.record_failure(address, code=refusal(error).code, reason=error.message, **said)
+            error = limited
+        await self._logins.record_failure(
+            address,
+            code=refusal(error).code,
+            reason=error.message,
+            resource=_resource(scope),
+            request=_request(),
+            is_counted=not isinstance(error, RateLimited),
+        )
         return error
 
     def _address(self, scope: MutableMapping[str, Any]) -> str:

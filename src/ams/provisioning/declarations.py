@@ -36,9 +36,7 @@ from ams.core.yaml_tree import FileLine
 Fields = Mapping[str, Any]
 
 Ask = Callable[[Call[Any]], Any]  # sends a call to the service it is for and returns its answer; raises a `ClientError`
-
-SECRETS = ("access_key", "headers", "client_secret")
-"""Fields whose values are never shown, so they cannot be compared."""
+Note = Callable[[str], None]  # shows progress to people
 
 
 class ResourceKind(StrEnum):
@@ -58,6 +56,10 @@ class ResourceKind(StrEnum):
     SERVICE_TYPE = "service type"
     AUTH_METHOD = "auth method"
     BINDING = "binding"
+
+    def key(self, name: str, parent: str = "") -> "ResourceKey":
+        """Return the key of a resource of this kind."""
+        return ResourceKey(self, parent, name)
 
 
 AUTHN_KINDS = frozenset({ResourceKind.SERVICE_TYPE, ResourceKind.AUTH_METHOD, ResourceKind.BINDING})
@@ -120,9 +122,6 @@ class Existing:
     def of(self, kind: ResourceKind) -> dict[str, Fields]:
         """Return the resources of a kind by name; all must have the same parent."""
         return {key.name: fields for key, fields in self.fields.items() if key.kind is kind}
-
-
-NOTHING = Existing()
 
 
 class StepSign(StrEnum):

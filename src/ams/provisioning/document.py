@@ -23,11 +23,14 @@ from ams.core.settings import retention_seconds, size_number
 from ams.core.yaml_tree import FileLine, Value, bad, read_capped, read_tree
 from ams.provisioning import parallel
 from ams.provisioning.declarations import Declared, Fields, Reference, ResourceKey, ResourceKind
+from ams.provisioning.parallel import text_as
 from ams.wire.projects import DEFINITION
 
 ALL = "all"  # a token with all rights of its user
 KEY_ID = "key_id"  # of a named token that is a key; it is never declared
 TOKEN_FILE = "token_file"  # noqa: S105  # the name of a field
+SECRETS = ("access_key", "headers", "client_secret")
+"""Fields whose values are never shown, so they cannot be compared."""
 MAX_NUMBER = 2**31 - 1
 MAX_ATTEMPTS = 1000
 MAX_OUTSTANDING = 1000  # of deliveries of a message (docs/reference/push.md)
@@ -181,18 +184,6 @@ def _where(value: Value, folder: str) -> Mapping[str, str]:
     return {kind: os.path.join(folder, each.text()) if kind == "file" else each.text()}
 
 
-def _text_as(read: Callable[[str], Any], *, optional: bool = False) -> Read:
-    """Return a reader that applies `read` to a text and reports its `ValueError`; null of an optional one is empty."""
-
-    def reader(value: Value) -> Any:
-        try:
-            return "" if optional and value.is_null else read(value.text())
-        except ValueError as error:
-            raise bad(value.place, str(error)) from None
-
-    return reader
-
-
 def _some_text(value: Value) -> str:
     """Read a text that is not empty: the service ignores an empty one (HTTP contract 5.3)."""
     if not value.text():
@@ -231,14 +222,13 @@ def _one_of(*choices: str) -> Read:
     return lambda value: value.one_of(*choices)
 
 
-_retention = _text_as(retention_seconds)
-_subject = _text_as(normalise_name)
+_retention = text_as(retention_seconds)
 
 USER: Readers = {
     **dict.fromkeys(("email", "first_name", "last_name", "organization", "description"), _some_text),
     "service_roles": _names,
 }
-_TOKEN: Readers = {"expires_on": _text_as(utc_text, optional=True), "rights": _rights}
+_TOKEN: Readers = {"expires_on": text_as(utc_text, optional=True), "rights": _rights}
 PROJECT: Readers = {
     "description": _some_text,
     "retention": _retention,
@@ -271,8 +261,8 @@ SERVICE_TYPE: Readers = {
 }
 _BINDING: Readers = {
     **dict.fromkeys(("service_type", "host", "user", "unique_key", "auth_type"), Value.text),
-    "auth_identifier": _subject,
-    "issuer": _text_as(normalise_name, optional=True),
+    "auth_identifier": text_as(normalise_name),
+    "issuer": text_as(normalise_name, optional=True),
 }
 _PUSH_OF_BOTH: Readers = {
     "type": Value.text,
@@ -323,9 +313,7 @@ class _Reading:
     def read_declared(self) -> Declared:
         # A binding needs its user, which a project may declare as a member.
         members = {key.name: key for key in reversed(self._fields) if key.kind is ResourceKind.MEMBER}
-        bound = [
-            Reference(place, members.get(user, ResourceKey(ResourceKind.USER, "", user))) for place, user in self._bound
-        ]
+        bound = [Reference(place, members.get(user, ResourceKind.USER.key(user))) for place, user in self._bound]
         return Declared(self._fields, self._places, [*self._references, *bound], frozenset(self._sections))
 
     def document(self, root: Value, folder: str) -> None:
@@ -346,7 +334,7 @@ class _Reading:
 
     def _user(self, name: str, value: Value, folder: str) -> None:
         said = value.mapping((*USER, "bindings", "tokens"))
-        self._add(ResourceKey(ResourceKind.USER, "", name), value, _read_fields(said, USER))
+        self._add(ResourceKind.USER.key(name), value, _read_fields(said, USER))
         for key, each in self._resources(said, "bindings", name, ResourceKind.IDENTITY):
             readers = {"issuer": Value.text, "subject": Value.text}
             self._add(key, each, _fields(each, readers, "a binding of a user says its {}", tuple(readers)))
@@ -364,29 +352,29 @@ class _Reading:
         said = value.mapping((*SERVICE_TYPE, "auth_methods"))
         if "hosts" not in said or not said["hosts"].values():
             raise bad(value.place, "a service type names its hosts")
-        self._add(ResourceKey(ResourceKind.SERVICE_TYPE, "", name), value, _read_fields(said, SERVICE_TYPE))
+        self._add(ResourceKind.SERVICE_TYPE.key(name), value, _read_fields(said, SERVICE_TYPE))
         if "auth_methods" not in said:
             return
         self._sections.add((name, ResourceKind.AUTH_METHOD))
         for host, each in said["auth_methods"].mapping().items():
             if host not in said["hosts"].texts():
                 raise bad(each.place, f"{host} is no host of service type {name}")
-            self._add(ResourceKey(ResourceKind.AUTH_METHOD, name, host), each, _auth_method(each, folder))
+            self._add(ResourceKind.AUTH_METHOD.key(host, name), each, _auth_method(each, folder))
 
     def _binding(self, name: str, value: Value) -> None:
         found = _fields(value, _BINDING, "a binding says its {}", ("service_type", "host", "auth_identifier"))
         if ("user" in found) == ("unique_key" in found):
             raise bad(value.place, "a binding says its user, of AMS, or the unique_key of one elsewhere")
         said = value.mapping()
-        self._add(ResourceKey(ResourceKind.BINDING, "", name), value, {each: found[each] for each in said})
-        service_type = ResourceKey(ResourceKind.SERVICE_TYPE, "", found["service_type"])
+        self._add(ResourceKind.BINDING.key(name), value, {each: found[each] for each in said})
+        service_type = ResourceKind.SERVICE_TYPE.key(found["service_type"])
         self._references.append(Reference(said["service_type"].place, service_type))
         if "user" in found:
             self._bound.append((said["user"].place, found["user"]))
 
     def _project(self, project: str, value: Value, folder: str) -> None:
         said = value.mapping((*PROJECT, "members", "schemas", "topics", "subscriptions"))
-        key, found = ResourceKey(ResourceKind.PROJECT, "", project), _read_fields(said, PROJECT)
+        key, found = ResourceKind.PROJECT.key(project), _read_fields(said, PROJECT)
         before = self._fields.get(key, {})
         for name in found.keys() & before.keys():  # each field in only one of several files
             raise bad(value.place, f"{name} of {key} is declared already, at {self._places[key]}")
@@ -411,7 +399,7 @@ class _Reading:
         if section in said:
             self._sections.add((project, kind))
         is_one = is_resource_name if kind in _RESOURCES else is_name
-        return [(ResourceKey(kind, project, name), value) for name, value in _section(said, section, is_one)]
+        return [(kind.key(name, project), value) for name, value in _section(said, section, is_one)]
 
     def _refer(self, project: str, value: Value) -> None:
         said = value.mapping()
@@ -422,7 +410,7 @@ class _Reading:
         named += [(user, ResourceKind.MEMBER) for user in said["access"].values()] if "access" in said else []
         for each, kind in named:
             if each is not None and not each.is_null:
-                self._references.append(Reference(each.place, ResourceKey(kind, project, each.text())))
+                self._references.append(Reference(each.place, kind.key(each.text(), project)))
 
     def _add(self, key: ResourceKey, value: Value, found: Fields) -> None:
         if key in self._fields:

@@ -240,9 +240,7 @@ def _serve(each: ServedEndpoint, bound: _Bound, made: Declaration, target: Targe
         return
     user = user or binding or each.name
     if user not in bound.members:
-        made.add(
-            ResourceKey(ResourceKind.MEMBER, target.project, user), {"roles": (role,), "email": each.email}, endpoint
-        )
+        made.add(ResourceKind.MEMBER.key(user, target.project), {"roles": (role,), "email": each.email}, endpoint)
         bound.members[user] = (role,)
     elif role not in bound.members[user]:
         made.failed.append(LeftOut(each.endpoint, Reason.FAILED, f"{user} is a member without the role {role}"))
@@ -250,7 +248,7 @@ def _serve(each: ServedEndpoint, bound: _Bound, made: Declaration, target: Targe
     bound.move(binding, each.dn)
     bound.users[binding] = user
     fields = {"service_uuid": target.service_uuid, "host": target.host, "auth_identifier": each.dn, "user": user}
-    made.add(ResourceKey(ResourceKind.BINDING, "", binding), fields, endpoint)
+    made.add(ResourceKind.BINDING.key(binding), fields, endpoint)
     made.users[each.dn] = user
 
 
@@ -271,8 +269,8 @@ def _give_topics(
             continue
         endpoint = str(owner.endpoint) if owner else ""
         if topic not in topics:
-            made.add(ResourceKey(ResourceKind.TOPIC, project, topic), {}, endpoint)
-        made.add(ResourceKey(ResourceKind.PUBLISHERS, project, topic), {"users": tuple(users)}, endpoint)
+            made.add(ResourceKind.TOPIC.key(topic, project), {}, endpoint)
+        made.add(ResourceKind.PUBLISHERS.key(topic, project), {"users": tuple(users)}, endpoint)
         if owner:
             _give_subscription(owner, subscriptions.get(owner.subscription), made, project, consumer)
 
@@ -283,13 +281,13 @@ def _give_subscription(
     endpoint, name = str(each.endpoint), each.subscription
     if there is None:
         fields = {"topic": each.topic, "ackDeadline": ACK_DEADLINE_SECONDS}
-        made.add(ResourceKey(ResourceKind.SUBSCRIPTION, project, name), fields, endpoint)
+        made.add(ResourceKind.SUBSCRIPTION.key(name, project), fields, endpoint)
     elif there["topic"] != each.topic:
         said = f"subscription {name} is one to {there['topic'] or 'a topic that is gone'}"
         made.failed.append(LeftOut(each.endpoint, Reason.FAILED, said))
         return
     if consumer:
-        made.add(ResourceKey(ResourceKind.CONSUMERS, project, name), {"users": (consumer,)}, endpoint)
+        made.add(ResourceKind.CONSUMERS.key(name, project), {"users": (consumer,)}, endpoint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,15 +363,11 @@ def refusal(found: VanishedResources, judged: Mapping[str, JudgedListing], *, wh
 def removals(found: VanishedResources, existing: Existing, project: str) -> dict[ResourceKey, Fields]:
     """Return the resources to remove: a plan takes logins first, then rights."""
     bindings = existing.of(ResourceKind.BINDING)
-    gone: dict[ResourceKey, Fields] = {
-        ResourceKey(ResourceKind.BINDING, "", name): {} for name in found.bindings if bindings[name]["user"]
-    }
+    unbound = [name for name in found.bindings if bindings[name]["user"]]
+    gone: dict[ResourceKey, Fields] = {ResourceKind.BINDING.key(name): {} for name in unbound}
     for key, fields in existing.fields.items():
         if key.kind in (ResourceKind.PUBLISHERS, ResourceKind.CONSUMERS):
-            named = {
-                *found.users,
-                *(user for topic, user in found.entries if key == (ResourceKind.PUBLISHERS, project, topic)),
-            }
-            off = tuple(sorted(named.intersection(fields["users"])))
+            named = {user for topic, user in found.entries if key == ResourceKind.PUBLISHERS.key(topic, project)}
+            off = tuple(sorted(named.union(found.users).intersection(fields["users"])))
             gone |= {key: {"users": off}} if off else {}
-    return gone | {ResourceKey(ResourceKind.MEMBER, project, user): {} for user in found.users}
+    return gone | {ResourceKind.MEMBER.key(user, project): {} for user in found.users}

@@ -14,18 +14,8 @@ from ams.core.errors import BadSettings
 from ams.core.quotas import QUOTAS
 from ams.core.settings import environment
 from ams.provisioning import parallel
-from ams.provisioning.declarations import (
-    NOTHING,
-    SECRETS,
-    Ask,
-    Existing,
-    Fields,
-    ResourceKey,
-    ResourceKind,
-    Step,
-    StepSign,
-)
-from ams.provisioning.document import ALL, ISSUER, TOKEN_FILE
+from ams.provisioning.declarations import Ask, Existing, Fields, Note, ResourceKey, ResourceKind, Step, StepSign
+from ams.provisioning.document import ALL, ISSUER, SECRETS, TOKEN_FILE
 
 ROUNDS, LIST_ROUNDS = 4, 5  # maximum tries of a plan, and of an access list, under concurrent changes
 
@@ -61,11 +51,7 @@ def both(ams: Ask, certificates: Ask) -> Ask:
 
 
 def carry_out(
-    steps: Sequence[Step],
-    ask: Ask,
-    tokens: Tokens,
-    plan_again: Callable[[], Sequence[Step]],
-    note: Callable[[str], None],
+    steps: Sequence[Step], ask: Ask, tokens: Tokens, plan_again: Callable[[], Sequence[Step]], note: Note
 ) -> None:
     """Do steps in order; plan again after concurrent changes. Raises the first `ClientError`."""
     for _ in range(ROUNDS):
@@ -84,9 +70,9 @@ class CarryingOut:
     """
 
     ask: Ask
-    note: Callable[[str], None]
+    note: Note
     tokens: Tokens | None = None
-    existing: Existing = field(default=NOTHING, kw_only=True)
+    existing: Existing = field(default_factory=Existing, kw_only=True)
     find_user: Callable[[str], Call[wire.User]] = field(default=wire.get_user, kw_only=True)
     words: Callable[[Step], str] = field(default=str, kw_only=True)
     each_alone: bool = field(default=False, kw_only=True)

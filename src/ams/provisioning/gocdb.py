@@ -11,7 +11,8 @@ import ssl
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from functools import partial
+from typing import TypeVar
 from urllib.parse import quote, urljoin, urlsplit
 from xml.etree.ElementTree import Element, ParseError
 
@@ -24,6 +25,7 @@ from ams.core.errors import BadSettings, ServiceFailed, ServiceTimeout
 from ams.core.urls import without_credentials
 
 T = TypeVar("T")
+GocdbPage = tuple[Sequence[T], str]  # items, and the address of the next page: perhaps relative, empty on the last one
 
 _NEXT = "./meta/link[@rel='next']"
 TYPE, SITE = "{{service-type}}", "{{site}}"  # placeholders in an address
@@ -59,14 +61,6 @@ class Site:
     email: str = ""
     infrastructure: str = ""
     certification: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class GocdbPage(Generic[T]):
-    """One answer; `next` is the address of the next page, perhaps relative, and empty on the last one."""
-
-    items: Sequence[T]
-    next: str
 
 
 def sites_address(endpoints_address: str) -> str:
@@ -139,9 +133,9 @@ class Feed:
             if address in seen or len(seen) >= MAX_PAGES:
                 raise ServiceFailed(f"the pages of {_safe_address(address)} do not end")
             seen.add(address)
-            page = read(self._fetch(address) if _is_url(address) else _file(address))
-            yield from page.items
-            address = _next_address(address, page.next)
+            items, link = read(self._fetch(address) if _is_url(address) else _file(address))
+            yield from items
+            address = _next_address(address, link)
 
     def _fetch(self, address: str) -> bytes:
         until = time.monotonic() + PAGE_SECONDS
@@ -231,29 +225,24 @@ def _page(body: bytes, tag: str, read: Callable[[Element], T]) -> GocdbPage[T]:
         said = " ".join((root.text or "").split())[:200]
         raise ServiceFailed(f"GOCDB answered <{root.tag[:40]}>{f': {said}' if said else ''}")
     link = root.find(_NEXT)
-    return GocdbPage(
-        [read(element) for element in root.iterfind(tag)], "" if link is None else link.get("href", "").strip()
-    )
+    items = [read(element) for element in root.iterfind(tag)]
+    return items, "" if link is None else link.get("href", "").strip()
 
 
 def _endpoint(element: Element) -> Endpoint:
+    text = partial(_text, element)
     return Endpoint(
-        host=_text(element, "HOSTNAME"),
-        service_type=_text(element, "SERVICE_TYPE"),
-        site=_text(element, "SITENAME"),
-        dn=_text(element, "HOSTDN"),
-        in_production=_text(element, "IN_PRODUCTION"),
-        primary_key=_text(element, "PRIMARY_KEY") or element.get("PRIMARY_KEY", ""),
-    )
+        host=text("HOSTNAME"), service_type=text("SERVICE_TYPE"), site=text("SITENAME"), dn=text("HOSTDN"),
+        in_production=text("IN_PRODUCTION"), primary_key=text("PRIMARY_KEY") or element.get("PRIMARY_KEY", ""),
+    )  # fmt: skip
 
 
 def _site(element: Element) -> Site:
+    text = partial(_text, element)
     return Site(
-        name=_text(element, "SHORT_NAME") or element.get("NAME", ""),
-        email=_text(element, "CONTACT_EMAIL"),
-        infrastructure=_text(element, "PRODUCTION_INFRASTRUCTURE"),
-        certification=_text(element, "CERTIFICATION_STATUS"),
-    )
+        name=text("SHORT_NAME") or element.get("NAME", ""), email=text("CONTACT_EMAIL"),
+        infrastructure=text("PRODUCTION_INFRASTRUCTURE"), certification=text("CERTIFICATION_STATUS"),
+    )  # fmt: skip
 
 
 def _text(element: Element, tag: str) -> str:

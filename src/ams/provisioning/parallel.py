@@ -3,7 +3,7 @@
 They are spelled as in the API, spans as the service writes them; `{}` and an empty text mean unset.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -11,7 +11,7 @@ import msgspec
 from ams.client import wire
 from ams.core import parallel_options
 from ams.core.ack_ids import MIN_ACK_DEADLINE
-from ams.core.clock import Milliseconds, seconds_span, seconds_text
+from ams.core.clock import seconds_span, seconds_text
 from ams.core.errors import InvalidInput
 from ams.core.yaml_tree import Value, bad
 from ams.provisioning.declarations import Fields
@@ -19,11 +19,19 @@ from ams.provisioning.declarations import Fields
 IMMUTABLE_FIELDS = ("type", "filter", "enableMessageOrdering")  # fields that never change
 
 
-def _span(value: Value) -> Milliseconds:
-    try:
-        return seconds_span(value.text())
-    except ValueError as error:
-        raise bad(value.place, str(error)) from None
+def text_as(read: Callable[[str], Any], *, optional: bool = False) -> Callable[[Value], Any]:
+    """Return a reader that applies `read` to a text and reports its `ValueError`; null of an optional one is empty."""
+
+    def reader(value: Value) -> Any:
+        try:
+            return "" if optional and value.is_null else read(value.text())
+        except ValueError as error:
+            raise bad(value.place, str(error)) from None
+
+    return reader
+
+
+_span = text_as(seconds_span)
 
 
 def _check_options(value: Value, options: parallel_options.ParallelOptions) -> None:

@@ -15,18 +15,8 @@ from ams.client.wire.users import OF_SETTINGS
 from ams.core.errors import BadSettings
 from ams.core.yaml_tree import bad
 from ams.provisioning import parallel
-from ams.provisioning.declarations import (
-    SECRETS,
-    Ask,
-    Declared,
-    Existing,
-    Fields,
-    ResourceKey,
-    ResourceKind,
-    Step,
-    StepSign,
-)
-from ams.provisioning.document import ALL, ISSUER, KEY_ID, SERVICE_TYPE, TOKEN_FILE, USER
+from ams.provisioning.declarations import Ask, Declared, Existing, Fields, ResourceKey, ResourceKind, Step, StepSign
+from ams.provisioning.document import ALL, ISSUER, KEY_ID, SECRETS, SERVICE_TYPE, TOKEN_FILE, USER
 from ams.wire.projects import DESCRIPTOR
 
 T = TypeVar("T")
@@ -119,7 +109,7 @@ def _wanted_fields(key: ResourceKey, declared: Declared, existing: Existing) -> 
     if "access" not in wanted:
         return wanted
     listed = existing.fields.get(key, {}).get("access", ())
-    members = {user: ResourceKey(ResourceKind.MEMBER, key.project, user) for user in listed}
+    members = {user: ResourceKind.MEMBER.key(user, key.project) for user in listed}
     without_role = {user for user, member in members.items() if existing.fields.get(member) == {"roles": ()}}
     kept = {user for user in without_role if members[user] not in declared.fields}
     return {**wanted, "access": tuple(sorted({*wanted["access"], *kept}))}
@@ -205,19 +195,19 @@ class _State:
                 yield from self._user(key)
         if ("", ResourceKind.ISSUER) in self._kinds:
             for issuer in self._ask(wire.list_issuers()).issuers:
-                yield ResourceKey(ResourceKind.ISSUER, "", issuer.name), existing_issuer(issuer)
+                yield ResourceKind.ISSUER.key(issuer.name), existing_issuer(issuer)
         for project in self._declared.projects:
             yield from self._project(project)
         if self._declared.concerns_authn:
             # All service types; of the rest, the resources of declared ones.
             types = self._ask(authn.list_service_types()).service_types
             for each in types:
-                yield ResourceKey(ResourceKind.SERVICE_TYPE, "", each.name), _declared_fields(each, SERVICE_TYPE)
+                yield ResourceKind.SERVICE_TYPE.key(each.name), _declared_fields(each, SERVICE_TYPE)
             names = {each.uuid: each.name for each in types}
             if any(kind is ResourceKind.AUTH_METHOD for _, kind in self._kinds):
                 for method in self._ask(authn.list_auth_methods()).auth_methods:
                     fields = {"port": method.port, "headers": tuple(method.headers)}
-                    yield ResourceKey(ResourceKind.AUTH_METHOD, names.get(method.service_uuid, ""), method.host), fields
+                    yield ResourceKind.AUTH_METHOD.key(method.host, names.get(method.service_uuid, "")), fields
             if ("", ResourceKind.BINDING) in self._kinds:
                 yield from self._bindings(names)
 
@@ -230,16 +220,13 @@ class _State:
             user = self._call_or_none(wire.get_user(name))
             if user:
                 uuids[name] = user.uuid
-                if ResourceKey(ResourceKind.USER, "", name) not in self._declared.fields:
-                    yield ResourceKey(ResourceKind.USER, "", name), {}
+                if ResourceKind.USER.key(name) not in self._declared.fields:
+                    yield ResourceKind.USER.key(name), {}
         for binding in self._ask(authn.list_bindings()).bindings:
-            key = ResourceKey(ResourceKind.BINDING, "", binding.name)
+            key = ResourceKind.BINDING.key(binding.name)
             service_type = names.get(binding.service_uuid, "")
             declared = self._declared.fields.get(key)
-            if (
-                declared is None
-                and ResourceKey(ResourceKind.SERVICE_TYPE, "", service_type) not in self._declared.fields
-            ):
+            if declared is None and ResourceKind.SERVICE_TYPE.key(service_type) not in self._declared.fields:
                 continue
             wanted = (declared or {}).get("user", "")
             stands_for = wanted if wanted and uuids.get(wanted) == binding.unique_key else ""
@@ -253,7 +240,7 @@ class _State:
         yield key, _declared_fields(user, USER)
         if (user.name, ResourceKind.IDENTITY) in self._kinds:
             for binding in self._ask(wire.list_bindings(user.name)).bindings:
-                identity = ResourceKey(ResourceKind.IDENTITY, user.name, binding.name)
+                identity = ResourceKind.IDENTITY.key(binding.name, user.name)
                 if not binding.by_login or identity in self._declared.fields:
                     yield identity, {"issuer": binding.issuer, "subject": binding.subject}
         if (user.name, ResourceKind.TOKEN) in self._kinds:
@@ -261,22 +248,16 @@ class _State:
                 rights = {f"{each.action}={each.resource}" for each in token.rights or ()}
                 reduced = ALL if token.rights is None else tuple(sorted(rights))
                 said = {"expires_on": token.expires_on, "rights": reduced}
-                yield (
-                    ResourceKey(ResourceKind.TOKEN, user.name, token.name),
-                    said | ({KEY_ID: token.key_id} if token.key_id else {}),
-                )
+                key_id = {KEY_ID: token.key_id} if token.key_id else {}
+                yield ResourceKind.TOKEN.key(token.name, user.name), said | key_id
 
     def _project(self, name: str) -> Iterator[tuple[ResourceKey, Fields]]:
         project = self._call_or_none(wire.get_project(name))
         if not project:
             return
-        fields = {
-            "description": project.description,
-            "retention": project.retention_seconds,
-            "quotas": dict(project.quotas),
-        }
+        fields: dict[str, Any] = {"description": project.description, "retention": project.retention_seconds}
         strict = {} if project.strict_data is None else {"strictData": project.strict_data}
-        yield ResourceKey(ResourceKind.PROJECT, "", name), fields | strict
+        yield ResourceKind.PROJECT.key(name), fields | strict | {"quotas": dict(project.quotas)}
         readers = {
             ResourceKind.MEMBER: self._members,
             ResourceKind.SCHEMA: self._schemas,
@@ -290,26 +271,26 @@ class _State:
     def _members(self, project: str) -> Iterator[tuple[ResourceKey, Fields]]:
         for user in self._users(project):
             roles = [role for each in user.projects if each.project == project for role in each.roles]
-            yield ResourceKey(ResourceKind.MEMBER, project, user.name), {"roles": tuple(sorted(roles))}
+            yield ResourceKind.MEMBER.key(user.name, project), {"roles": tuple(sorted(roles))}
 
     def _schemas(self, project: str) -> Iterator[tuple[ResourceKey, Fields]]:
         for schema in self._ask(wire.list_schemas(project)).schemas:
             made = DESCRIPTOR if schema.type == "protobuf" else ""  # by the service, of what is declared
             content = {name: part for name, part in schema.schema.items() if name != made}
             fields = {"type": schema.type, "schema": content, "attributes": schema.attributes}
-            yield ResourceKey(ResourceKind.SCHEMA, project, short_name(schema.name)), fields
+            yield ResourceKind.SCHEMA.key(short_name(schema.name), project), fields
 
     def _topics(self, project: str) -> Iterator[tuple[ResourceKey, Fields]]:
         pages = self._pages(functools.partial(wire.list_topics, project))
         for topic in (each for page in pages for each in page.topics):
-            key = ResourceKey(ResourceKind.TOPIC, project, short_name(topic.name))
+            key = ResourceKind.TOPIC.key(short_name(topic.name), project)
             fields = {"schema": short_name(topic.schema), "retention": topic.retention_seconds}
             yield key, fields | self._access(key, wire.get_topic_acl)
 
     def _subscriptions(self, project: str) -> Iterator[tuple[ResourceKey, Fields]]:
         pages = self._pages(functools.partial(wire.list_subscriptions, project))
         for subscription in (each for page in pages for each in page.subscriptions):
-            key = ResourceKey(ResourceKind.SUBSCRIPTION, project, short_name(subscription.name))
+            key = ResourceKind.SUBSCRIPTION.key(short_name(subscription.name), project)
             letters = subscription.dead_letter_policy
             fields = {
                 "topic": short_name(subscription.topic),
@@ -333,17 +314,15 @@ class _State:
         for user in users:
             here = [each for each in user.projects if each.project == project]
             roles = {role for each in here for role in each.roles}
-            fields[ResourceKey(ResourceKind.MEMBER, project, user.name)] = {"roles": tuple(sorted(roles))}
+            fields[ResourceKind.MEMBER.key(user.name, project)] = {"roles": tuple(sorted(roles))}
             lists = [(ResourceKind.PUBLISHERS, topic) for each in here for topic in each.topics]
             lists += [(ResourceKind.CONSUMERS, name) for each in here for name in each.subscriptions]
             for kind, name in lists:
-                entries.setdefault(ResourceKey(kind, project, short_name(name)), []).append(user.name)
+                entries.setdefault(kind.key(short_name(name), project), []).append(user.name)
         names = {user.uuid: user.name for user in users}
         for binding in bindings:
             bound = {"service_uuid": binding.service_uuid, "user": names.get(binding.unique_key, "")}
-            fields[ResourceKey(ResourceKind.BINDING, "", binding.name)] = bound | _declared_fields(
-                binding, _BINDING_FIELDS
-            )
+            fields[ResourceKind.BINDING.key(binding.name)] = bound | _declared_fields(binding, _BINDING_FIELDS)
         fields |= {key: {"users": tuple(on)} for key, on in entries.items()}
         return Existing(fields, uuids={user.name: user.uuid for user in users})
 

@@ -1,14 +1,14 @@
 """One provisioning run: reads GOCDB, plans, carries out, and plans again after concurrent changes."""
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ams.client import wire
 from ams.core.errors import ServiceFailed
 from ams.provisioning import endpoints
-from ams.provisioning.declarations import Ask, Existing, Fields, ResourceKey, ResourceKind, Step, StepSign
+from ams.provisioning.declarations import Ask, Existing, Fields, Note, ResourceKey, ResourceKind, Step, StepSign
 from ams.provisioning.execution import ROUNDS, CarryingOut
 from ams.provisioning.gocdb import Feed
 from ams.provisioning.plan import Target, plan, read_target
@@ -47,9 +47,8 @@ class ProvisionReport:
     @property
     def users_created(self) -> list[str]:
         """Users who joined the project."""
-        return [
-            step.key.name for step in self.steps if (step.change, step.key.kind) == (StepSign.ADD, ResourceKind.MEMBER)
-        ]
+        added = (step.key for step in self.steps if step.change is StepSign.ADD)
+        return [key.name for key in added if key.kind is ResourceKind.MEMBER]
 
     @property
     def bindings_updated(self) -> list[str]:
@@ -63,9 +62,7 @@ class ProvisionReport:
         return not (self.failed or self.faults or self.kept)
 
 
-def provision(
-    feed: Feed, ask: Ask, target: Target, options: RunOptions, note: Callable[[str], None]
-) -> ProvisionReport:
+def provision(feed: Feed, ask: Ask, target: Target, options: RunOptions, note: Note) -> ProvisionReport:
     """Provision GOCDB's endpoints; `note` gets the progress. Raises a `ClientError` that ends the run."""
     report = ProvisionReport()
     for service_type in options.service_types:
@@ -75,9 +72,8 @@ def provision(
             report.faults.append(f"endpoints of {service_type}: {error.message}")
             continue
         note(f"{service_type}: {len(listed)} endpoints are listed; asking for their sites")
-        report.judged[service_type] = endpoints.judge(
-            listed, feed.site, email=options.email, own_topics=options.own_topics
-        )
+        judged = endpoints.judge(listed, feed.site, email=options.email, own_topics=options.own_topics)
+        report.judged[service_type] = judged
     served = [each for judged in report.judged.values() for each in judged.served]
     listed_failures = [each for each in report.left_out if not each.reason.by_rule]
     listed_faults = list(report.faults)

@@ -20,8 +20,9 @@ from ams.core.clock import DAY, Clock, Milliseconds, SystemClock, day_of, day_te
 from ams.core.errors import TopicGone
 from ams.core.names import Offset, ProjectId, SubscriptionId, TopicId
 from ams.core.supervisor import Ticker
+from ams.storage.export_format import Day
 from ams.storage.log.base import Appended, Log, Totals
-from ams.storage.registry.counts import Activity, DayCount, Rate, Tally, TallyStep, TopicTally
+from ams.storage.registry.counts import Activity, Rate, Tally, TallyStep, TopicTally
 from ams.storage.registry.records import Topic
 from ams.storage.registry.registry import Registry
 
@@ -281,7 +282,7 @@ class Counting:
         moved = Tally(now.messages, now.bytes, _rate(tally.rate, note))
         return TallyStep(known.id, tally.messages, moved, days)
 
-    async def _uncounted_days(self, wanted: Callable[[ProjectId], bool]) -> list[tuple[ProjectId, Sequence[DayCount]]]:
+    async def _uncounted_days(self, wanted: Callable[[ProjectId], bool]) -> list[tuple[ProjectId, Sequence[Day]]]:
         published = {topic: note for topic, note in self._counts.published.items() if wanted(note[0])}
         if not published:
             return []
@@ -327,14 +328,14 @@ def _with_pulls(stored: Tally, pulls: Pulls) -> Tally:
     return Tally(stored.messages + pulls.messages, stored.bytes + pulls.bytes, rate)
 
 
-def _newest(stored: Mapping[str, int], late: Iterable[DayCount]) -> ByDay:
+def _newest(stored: Mapping[str, int], late: Iterable[Day]) -> ByDay:
     days = Counter(stored)
     for each in late:
         days[each.day] += each.messages
     return dict(sorted(days.items(), reverse=True)[:NEWEST_DAYS])
 
 
-async def shares(log: Log, topic: TopicId, counted: Totals, now: Totals) -> list[DayCount]:
+async def shares(log: Log, topic: TopicId, counted: Totals, now: Totals) -> list[Day]:
     """Return messages by day between two totals of a topic, oldest day first. Raises `NotFound`.
 
     `counted.time` is any moment up to the first message to count; None: unknown. Messages that retention removed count
@@ -346,14 +347,14 @@ async def shares(log: Log, topic: TopicId, counted: Totals, now: Totals) -> list
     last = day_of(now.time)
     first = last if counted.time is None else min(day_of(counted.time), last)
     if first == last:
-        return [DayCount(day_text(last), messages, now.bytes - counted.bytes)]
+        return [Day(day_text(last), messages, now.bytes - counted.bytes)]
     ends = await _ends(log, topic, Offset(counted.messages), Offset(now.messages), range(first, last))
-    found, counted_messages, counted_bytes = list[DayCount](), 0, 0
+    found, counted_messages, counted_bytes = list[Day](), 0, 0
     for day, end in [*ends, (last, Offset(now.messages))]:
         until = end - counted.messages
         if until > counted_messages:
             until_bytes = (now.bytes - counted.bytes) * until // messages
-            found.append(DayCount(day_text(day), until - counted_messages, until_bytes - counted_bytes))
+            found.append(Day(day_text(day), until - counted_messages, until_bytes - counted_bytes))
             counted_messages, counted_bytes = until, until_bytes
     return found
 

@@ -1,7 +1,7 @@
 """The data folder: locked by one process, marked as ours, and checked while in use.
 
-The lock is on the folder itself, which cannot be removed while it has files. The file `lock` is locked too, for earlier
-versions and for file systems that cannot lock folders.
+The lock is on the folder itself, which cannot be removed while it has files. The file `lock` is locked too, for file
+systems that cannot lock folders.
 
 Deleted or replaced files keep working for a running process until it ends, and a foreign lock on a database shows only
 at a write. So a thread checks files and databases (`DataCheck`), also without requests.
@@ -27,7 +27,6 @@ VERSION = "1"
 LOCK = "lock"
 _NO_FOLDER_LOCKS = (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.EOPNOTSUPP)
 CERTIFICATE_SERVICE = "authn"  # prefix of files of `ams authn serve`, which may use the same folder
-OLD_CURSORS = "cursors.db"
 RESTORING = "restore-unfinished"  # file that marks an unfinished restore
 
 
@@ -55,11 +54,6 @@ class Folder:
     def take(cls, path: str) -> "Folder":
         """Create or open the folder and lock it. Raises `Unusable` if that is not possible."""
         path = os.path.abspath(path)
-        if os.path.exists(os.path.join(path, OLD_CURSORS)):
-            raise Unusable(
-                f"{path} holds {OLD_CURSORS}: a version made it that kept positions there; export it with that version,"
-                " and import it into a new folder"
-            )
         try:
             if not os.path.isdir(path):
                 os.makedirs(path, mode=0o700)

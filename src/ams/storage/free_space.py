@@ -1,6 +1,5 @@
 """Free disk space: growth stops before the disk is full, and reserved space serves writes that must succeed."""
 
-import os
 import threading
 
 import structlog
@@ -14,12 +13,16 @@ class FreeSpace:
     """Free space on the file system of a folder. Thread safe.
 
     Growth is refused while less than `min_free_bytes` is free. The rest is for acknowledgements, deletions and audit
-    events; `ReservedSpace` also keeps a reserve for them.
+    events. For them there may also be a preallocated file, `reserve`, which is removed when the disk is full.
     """
 
-    def __init__(self, files: Disk, folder: str, min_free_bytes: int) -> None:
-        self._files, self._folder = files, folder
-        self._min_free = min_free_bytes
+    def __init__(
+        self, files: Disk, folder: str, min_free_bytes: int, reserve: str = "", reserve_bytes: int = 0
+    ) -> None:
+        self._files, self._folder, self._min_free = files, folder, min_free_bytes
+        self._reserve, self._reserve_bytes = reserve, reserve_bytes
+        self._is_held = False
+        self._lock = threading.Lock()
 
     def growth_refusal(self) -> str | None:
         """Return why growth is refused now; None if there is enough space."""
@@ -28,29 +31,6 @@ class FreeSpace:
         except OSError as error:
             return f"free space is unknown: {error.strerror}"
         return None if free >= self._min_free else self._too_little()
-
-    def keep_reserve(self) -> None:
-        """Create the reserve if it is missing and the disk has space for it and for `min_free_bytes`."""
-
-    def release_reserve(self) -> bool:
-        """Free the reserve after a write failed with a full disk; return whether there was one."""
-        return False
-
-    def _free_for_growth(self) -> int:
-        return self._files.free_bytes(self._folder)
-
-    def _too_little(self) -> str:
-        return f"free space is below min_free_bytes ({self._min_free})"
-
-
-class ReservedSpace(FreeSpace):
-    """Free space with a preallocated reserve file, which is released when the disk is full."""
-
-    def __init__(self, files: Disk, reserve: str, reserve_bytes: int, min_free_bytes: int) -> None:
-        super().__init__(files, os.path.dirname(reserve), min_free_bytes)
-        self._reserve, self._reserve_bytes = reserve, reserve_bytes
-        self._is_held = False
-        self._lock = threading.Lock()
 
     @property
     def reserved_bytes(self) -> int:
@@ -77,7 +57,7 @@ class ReservedSpace(FreeSpace):
                 self._discard()
 
     def release_reserve(self) -> bool:
-        """Free the reserve; return whether there was one."""
+        """Free the reserve after a write failed with a full disk; return whether there was one."""
         with self._lock:
             if not self._is_held:
                 return False
@@ -85,6 +65,12 @@ class ReservedSpace(FreeSpace):
             self._discard()
         logger.warning("reserve.released", file=self._reserve, bytes=self._reserve_bytes)
         return True
+
+    def _free_for_growth(self) -> int:
+        return self._files.free_bytes(self._folder)
+
+    def _too_little(self) -> str:
+        return f"free space is below min_free_bytes ({self._min_free})"
 
     def _discard(self) -> None:
         try:

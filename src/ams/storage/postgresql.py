@@ -274,7 +274,7 @@ async def require_sessions(to: str) -> None:
     """
     async with await psycopg.AsyncConnection.connect(to, autocommit=True, prepare_threshold=None) as one:
         with limit_time(one, CONNECT_SECONDS):
-            before = await _session(one)
+            before = await _server_process(one)
         if before == one.info.backend_pid:  # as reported when connecting: no pooler
             return
         async with await psycopg.AsyncConnection.connect(to, autocommit=True, prepare_threshold=None) as other:
@@ -282,7 +282,7 @@ async def require_sessions(to: str) -> None:
                 try:
                     with limit_time(one, CONNECT_SECONDS), limit_time(other, CONNECT_SECONDS):
                         async with other.transaction():
-                            others, now = await _session(other), await _session(one)
+                            others, now = await _server_process(other), await _server_process(one)
                 except psycopg.errors.ProtocolViolation as error:
                     if _NO_TRANSACTIONS not in str(error):  # PgBouncer says most things under this state
                         raise
@@ -291,8 +291,7 @@ async def require_sessions(to: str) -> None:
                     raise Unusable(POOLED)
 
 
-async def _session(connection: Connection) -> int:
-    """Return the server process that currently serves a connection."""
+async def _server_process(connection: Connection) -> int:
     row = await (await connection.execute("SELECT pg_backend_pid()")).fetchone()
     return int(row[0]) if row else 0
 

@@ -96,9 +96,10 @@ class Secrets:
         """Encrypt a text, bound to any kind of owner."""
         return self._seal(text, b"other " + bound.encode())
 
-    def open(self, sealed: bytes, bound: str) -> str:
-        """Decrypt a text. Raises `Damaged` if it was not encrypted for this owner."""
-        return self._unseal(sealed, b"other " + bound.encode(), f"the stored secret of {bound} is damaged; set it anew")
+    def open(self, sealed: bytes, bound: str, damaged: str = "") -> str:
+        """Decrypt a text. Raises `Damaged`, with the text `damaged`, if it was not encrypted for this owner."""
+        damaged = damaged or f"the stored secret of {bound} is damaged; set it anew"
+        return self._unseal(sealed, b"other " + bound.encode(), damaged)
 
     def _seal(self, text: str, bound: bytes) -> bytes:
         nonce = os.urandom(_NONCE_BYTES)

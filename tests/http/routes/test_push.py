@@ -3,9 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import msgspec
 import pytest
-from sqlalchemy import text
 
 from ams.client import Client, wire
 from ams.cluster.leases import LEASE_SECONDS
@@ -128,25 +126,3 @@ def test_nobody_delivers_or_nobody_tells_or_who_says_that_all_is_well_is_believe
 
     assert status.push_status == "Subscription /projects/P/subscriptions/S is currently active"
     assert (status.state, status.error, status.attempts) == ("active", None, [])
-
-
-AN_ENDPOINT = wire.PushConfig(type="http_endpoint", push_endpoint="https://receiver.example/in")
-
-
-def test_credentials_that_an_older_version_stored_are_shown_to_nobody(push_service: PushService) -> None:
-    registry = push_service.service.run.service.registry
-    stored = text("UPDATE subscriptions SET push = replace(push, 'https://', 'https://jane:hidden@')")
-    for name, push in (("hook", A_HOOK), ("endpoint", AN_ENDPOINT)):
-        push_service.admin.call(wire.create_subscription("P", name, "T", push=push))
-    push_service.service.carry_out(registry._database.put(lambda connection: connection.execute(stored)))
-    push_service.admin.call(wire.modify_ack_deadline("P", "hook", 30))  # then it is read again
-
-    found = [push_service.admin.call(wire.get_subscription("P", name)).push_config for name in ("hook", "endpoint")]
-    leased = push_service.heartbeat().targets or []
-    exported = push_service.service.carry_out(registry.export_lines(list, {}, with_secrets=True))
-
-    assert [each["mattermostUrl"] or each["pushEndpoint"] for each in found] == [HOOK, AN_ENDPOINT.push_endpoint]
-    assert [each.push_config["mattermostUrl"] for each in leased] == [HOOK, HOOK]
-    assert "hidden" not in repr([found, leased, [msgspec.json.encode(each) for each in exported]])
-    for name in ("hook", "endpoint"):
-        push_service.admin.call(wire.delete_subscription("P", name))

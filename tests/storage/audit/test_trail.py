@@ -284,7 +284,7 @@ class Refusals:
         logins = FailedLogins("ams", self.trail, LoginLimit(0, ManualClock()), ManualClock())
         for _ in range(times):
             await logins.record_failure(address, code=401, reason="Unauthorized", resource="/users", actor=actor)
-        assert logins.failures == times
+        assert logins.attempts.failures == times
 
     def list_refusals(self) -> list[tuple[str, str, str, int, int]]:
         return [(each.actor, each.address, each.result, each.code, each.times) for each in events_in(self.path)]

@@ -9,7 +9,8 @@ import pytest
 from ams.core.errors import AlreadyExists, QuotaExceeded
 from ams.core.names import new_topic_id
 from ams.core.quotas import MEMBERS, REVISION_BYTES, SCHEMA_BYTES, SCHEMAS, SUBSCRIPTIONS, TOPICS
-from ams.storage.registry.counts import Activity, DayCount, Rate, Tally, TallyStep
+from ams.storage.export_format import Day
+from ams.storage.registry.counts import Activity, Rate, Tally, TallyStep
 from ams.storage.registry.records import Project, SchemaContent, Topic, UserDetails
 from ams.storage.registry.registry import Registry
 from tests.storage.registry.makers import ANY_SCHEMA, new_schema, new_subscription, new_topic
@@ -21,7 +22,7 @@ T, S = "T", "S"
 
 
 def advance(topic: Topic, base: int, messages: int, day: str = DAY) -> TallyStep:
-    return TallyStep(topic.id, base, Tally(messages, 10 * messages, RATE), [DayCount(day, messages - base, 10)])
+    return TallyStep(topic.id, base, Tally(messages, 10 * messages, RATE), [Day(day, messages - base, 10)])
 
 
 async def test_what_is_stored_is_found_by_topic_and_project(registry: Registry, project: Project, topic: Topic) -> None:

@@ -22,7 +22,7 @@ from ams.storage.cursors.embedded import EmbeddedCursors
 from ams.storage.database.database import sqlite_url
 from ams.storage.files import Disk
 from ams.storage.folder import Folder
-from ams.storage.free_space import FreeSpace, ReservedSpace
+from ams.storage.free_space import FreeSpace
 from ams.storage.log.base import Log
 from ams.storage.log.embedded import EmbeddedLog, LogOptions
 from ams.storage.registry.history import FileHistory, HistoryStore
@@ -119,7 +119,7 @@ class _Opening:
     async def _space(self, folder: Folder) -> FreeSpace:
         """Return the free space of a data folder without a log; its reserve is recreated when possible."""
         settings = self.settings
-        space = ReservedSpace(self.files, folder.reserve, settings.reserve_bytes, settings.min_free_bytes)
+        space = FreeSpace(self.files, folder.path, settings.min_free_bytes, folder.reserve, settings.reserve_bytes)
 
         async def keep_reserve() -> None:
             await asyncio.to_thread(space.keep_reserve)

@@ -116,9 +116,10 @@ class Relaying:
             scope[PEER] = await self._client(peer, scope["headers"])
         except AmsError as error:
             refused = refusal(error)
-            record = self._failures.record_failure if refused.code < 500 else self._failures.note_refusal
             resource = without_secrets(scope["path"].removeprefix("/v1"))
-            await record(peer.address, code=refused.code, reason=error.message, resource=resource)
+            await self._failures.record_failure(
+                peer.address, code=refused.code, reason=error.message, resource=resource, is_counted=refused.code < 500
+            )
             await answer(send, refused.code, refused.body, [JSON])
             return
         await self._app(scope, receive, send)

@@ -56,30 +56,26 @@ class KeyRecords:
         return await self._database.change(gone, grows=False) > 0
 
 
-CACHE_SIZE = 50_000  # entries of each kind cached for logins
 _OTHER_KEY = "the key of the secrets is not the one they were encrypted with; restore it"
 
 
 class Store:
     """All records of the service. Methods raise `RegistryUnavailable` if the database does not answer."""
 
-    def __init__(
-        self, database: Database, secrets: Secrets, clock: Clock, cache_size: int, space: FreeSpace = UNLIMITED
-    ) -> None:
+    def __init__(self, database: Database, secrets: Secrets, clock: Clock, space: FreeSpace = UNLIMITED) -> None:
         self.database = database
         self.clock = clock
         self.refusal: str | None = None  # why writes are refused, as of the last look at the disk
         self._space = space
-        self.service_types = ServiceTypeRecords(database, cache_size)
-        self.auth_methods = AuthMethodRecords(database, secrets, cache_size)
-        self.bindings = BindingRecords(database, cache_size)
+        self.service_types = ServiceTypeRecords(database)
+        self.auth_methods = AuthMethodRecords(database, secrets)
+        self.bindings = BindingRecords(database)
         self.keys = KeyRecords(database, secrets)
 
     @classmethod
     async def open(
-        cls, url: str, key: bytes, *, password: str = "", clock: Clock | None = None, cache_size: int = CACHE_SIZE,
-        space: FreeSpace = UNLIMITED,
-    ) -> Self:  # fmt: skip
+        cls, url: str, key: bytes, *, password: str = "", clock: Clock | None = None, space: FreeSpace = UNLIMITED
+    ) -> Self:
         """Open the database at `url` and create or migrate its tables; `key` (32 bytes) encrypts secrets.
 
         Raises `Unusable` for a wrong database or key, `RegistryUnavailable` if PostgreSQL does not answer now.
@@ -89,7 +85,7 @@ class Store:
         database = await open_database(
             url, AUTHN, sealing, secrets.fingerprint, other_key=_OTHER_KEY, password=password, space=space
         )
-        return cls(database, secrets, clock or SystemClock(), cache_size, space)
+        return cls(database, secrets, clock or SystemClock(), space)
 
     @property
     def away(self) -> str | None:

@@ -90,9 +90,9 @@ def _same(kind: type, of: object, *, but: Sequence[str] = ()) -> dict[str, Any]:
 class ServiceTypeRecords:
     """Service types by name and by uuid."""
 
-    def __init__(self, database: Database, cache_size: int) -> None:
+    def __init__(self, database: Database) -> None:
         self._database = database
-        self._by_name: Cache[str, values.ServiceType] = database.invalidations.new_cache(cache_size)
+        self._by_name: Cache[str, values.ServiceType] = database.invalidations.new_cache()
         database.invalidations.on(TYPES, database.invalidations.forget_all)
 
     async def find(self, name: str) -> values.ServiceType | None:
@@ -226,10 +226,10 @@ class _Kept(msgspec.Struct, omit_defaults=True):
 class AuthMethodRecords:
     """Auth methods by service type and host."""
 
-    def __init__(self, database: Database, secrets: Secrets, cache_size: int) -> None:
+    def __init__(self, database: Database, secrets: Secrets) -> None:
         self._database = database
         self._secrets = secrets
-        self._by_host: Cache[tuple[str, str], values.AuthMethod] = database.invalidations.new_cache(cache_size)
+        self._by_host: Cache[tuple[str, str], values.AuthMethod] = database.invalidations.new_cache()
         database.invalidations.on(METHODS, lambda: self._by_host.forget_where(lambda _key, _value: True))
 
     async def find(self, service_uuid: str, host: str) -> values.AuthMethod | None:
@@ -324,9 +324,9 @@ def _require_free_host(connection: sa.Connection, wanted: values.AuthMethod) -> 
 class BindingRecords:
     """Bindings by name, and by the subject of a login."""
 
-    def __init__(self, database: Database, cache_size: int) -> None:
+    def __init__(self, database: Database) -> None:
         self._database = database
-        self._by_login: Cache[str, values.SubjectBinding] = database.invalidations.new_cache(cache_size)
+        self._by_login: Cache[str, values.SubjectBinding] = database.invalidations.new_cache()
         database.invalidations.on(BINDING, self._by_login.forget)
 
     async def find(self, name: str) -> values.SubjectBinding | None:

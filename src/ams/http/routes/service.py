@@ -7,7 +7,7 @@ from ams.core.names import subscription_path, topic_path
 from ams.http.routing import Call, page_request
 from ams.service import doctor, metrics
 from ams.service.service_doctor import ServiceDoctor, ServiceInfo
-from ams.storage.audit.records import FILTERS, AuditRecords, event_filter, listing
+from ams.storage.audit.records import AuditRecords, event_filter, listing
 from ams.storage.registry.records import Subscription
 from ams.wire import service as wire
 from ams.wire.actions import RECORDED
@@ -82,7 +82,7 @@ class AuditRoutes:
 
     async def audit_list(self, call: Call) -> wire.Lines:
         page = page_request(call)
-        asked = event_filter({name: call.parameter(name) or "" for name in FILTERS}, RECORDED)
+        asked = event_filter(call.parameter, RECORDED)
         return await listing(self._records, asked, page.size, page.token)
 
 

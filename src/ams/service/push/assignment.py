@@ -65,7 +65,7 @@ class Assignment:
         return await self.leases.is_held()
 
     async def _find_targets(self) -> _Targets:
-        pushed = await self.registry.subscriptions.push_subscriptions()
+        pushed = await self.registry.pushed.all()
         secrets = await self.secrets() if self.secrets else {}
         tokens = await self.tokens(each.config for each in pushed) if self.tokens else {}
         known = self._known

@@ -36,6 +36,13 @@ class AuditEvent:
     request: str = ""
     times: int = 1  # requests that this event stands for: repeated refusals in a minute are aggregated
 
+    def sanitized(self) -> "AuditEvent":
+        """Return the event with texts shortened, made valid Unicode, and stripped of tokens."""
+        texts = {name: _TOKEN.sub("***", getattr(self, name)) for name in ("resource", "reason", "request")}
+        texts |= {"actor": self.actor, "address": self.address}
+        cut = {name: text[:MAX_CHARACTERS].encode("utf-8", "replace").decode() for name, text in texts.items()}
+        return replace(self, **cut)  # type: ignore[arg-type]  # all of them are texts
+
 
 FIELDS = tuple(each.name for each in fields(AuditEvent))
 
@@ -53,14 +60,6 @@ def new_event(
     """Return an event with a new id, and the result of the status `code`; `said` are its other texts."""
     texts: dict[str, Any] = {"actor": "", "address": "", "result": result_of(code), **said}
     return AuditEvent(id=new_uuid(), at=at, service=service, action=action, resource=resource, code=code, **texts)
-
-
-def sanitize_event(event: AuditEvent) -> AuditEvent:
-    """Return an event with texts shortened, made valid Unicode, and stripped of tokens."""
-    texts = {name: _TOKEN.sub("***", getattr(event, name)) for name in ("resource", "reason", "request")}
-    texts |= {"actor": event.actor, "address": event.address}
-    cut = {name: text[:MAX_CHARACTERS].encode("utf-8", "replace").decode() for name, text in texts.items()}
-    return replace(event, **cut)  # type: ignore[arg-type]  # all of them are texts
 
 
 _MAX_ID_CHARACTERS, _MAX_TIMES = 36, 2**31 - 1  # of the columns of the table

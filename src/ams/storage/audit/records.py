@@ -5,9 +5,8 @@ recorded. Triggers enforce this for all clients, except for users who may drop t
 """
 
 import base64
-import binascii
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -17,9 +16,9 @@ from sqlalchemy.event import listens_for
 
 from ams.core.clock import Milliseconds
 from ams.core.errors import InvalidInput
-from ams.storage.audit.event import DONE, FAILED, FIELDS, LOGIN, REFUSED, AuditEvent, moment, sanitize_event, wire_line
+from ams.storage.audit.event import DONE, FAILED, FIELDS, LOGIN, REFUSED, AuditEvent, moment, wire_line
 from ams.storage.database.database import Database
-from ams.wire.service import EVENT_FILTERS, Lines
+from ams.wire.service import Lines
 
 DEFAULT_PAGE_SIZE = 100  # events
 MAX_PAGE_SIZE = 1000  # events
@@ -57,7 +56,7 @@ class AuditRecords:
 
     async def add(self, events: Sequence[AuditEvent]) -> None:
         """Add events atomically, except existing ones and those older than the last pruning."""
-        rows = [_row(sanitize_event(event)) for event in events]
+        rows = [_row(event.sanitized()) for event in events]
 
         def work(connection: sa.Connection) -> None:
             pruned = self._delete_portion(connection)
@@ -141,7 +140,7 @@ def _row(event: AuditEvent) -> dict[str, Any]:
 def _start(token: str) -> tuple[int, int]:
     try:
         said = _TOKEN.fullmatch(base64.b64decode(token, validate=True))
-    except (binascii.Error, ValueError):
+    except ValueError:
         said = None
     if said is None:
         raise InvalidInput("Invalid page token")
@@ -197,20 +196,16 @@ def audit_table(metadata: sa.MetaData, name: str) -> sa.Table:
     return table
 
 
-FILTERS = EVENT_FILTERS
-
-
-def event_filter(said: Mapping[str, str], actions: Collection[str] = ()) -> EventFilter:
-    """Parse filters; `actions` are the valid ones besides logins (empty: any). Raises `InvalidInput`."""
-    result = said.get("result", "")
-    if result and result not in (DONE, REFUSED, FAILED):
+def event_filter(parameter: Callable[[str], str | None], actions: Collection[str] = ()) -> EventFilter:
+    """Parse filters, given by name; `actions` are the valid ones besides logins (empty: any). Raises `InvalidInput`."""
+    said = {name: parameter(name) or "" for name in ("actor", "action", "address", "result")}
+    if said["result"] not in ("", DONE, REFUSED, FAILED):
         raise InvalidInput(f"Invalid result: it is one of {DONE}, {REFUSED} and {FAILED}")
-    action = said.get("action", "")
-    if actions and not any(each.startswith(action) for each in (*actions, LOGIN)):
+    if actions and not any(each.startswith(said["action"]) for each in (*actions, LOGIN)):
         known = "the audit log has changes and failed logins, and no action of those begins so"
         raise InvalidInput(f"Invalid action: {known}")
-    texts = {name: said.get(name, "") for name in ("actor", "action", "address", "result")}
-    return EventFilter(since=_moment(said, "since"), until=_moment(said, "until"), **texts)
+    since, until = (_moment(name, parameter(name)) for name in ("since", "until"))
+    return EventFilter(since=since, until=until, **said)
 
 
 async def listing(records: AuditRecords, asked: EventFilter, size: int, token: str) -> Lines:
@@ -231,8 +226,7 @@ def matches(asked: EventFilter, event: AuditEvent) -> bool:
     )
 
 
-def _moment(said: Mapping[str, str], name: str) -> Milliseconds | None:
-    text = said.get(name, "")
+def _moment(name: str, text: str | None) -> Milliseconds | None:
     if not text:
         return None
     try:

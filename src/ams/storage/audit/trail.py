@@ -29,16 +29,7 @@ from ams.core.errors import OUTCOME_UNKNOWN, AmsError
 from ams.core.rate import LoginLimit
 from ams.core.retention_clock import RetentionClock
 from ams.core.supervisor import Supervisor, Ticker
-from ams.storage.audit.event import (
-    DONE,
-    FAILED,
-    LOGIN,
-    AuditEvent,
-    decode_event,
-    encode_event,
-    new_event,
-    sanitize_event,
-)
+from ams.storage.audit.event import DONE, FAILED, LOGIN, AuditEvent, decode_event, encode_event, new_event
 from ams.storage.audit.records import AuditRecords
 from ams.storage.free_space import UNLIMITED, FreeSpace
 
@@ -112,7 +103,7 @@ class Trail:
 
         Repeated refusals and failures of a user or address are only counted; on a nearly full disk also changes.
         """
-        event = sanitize_event(event)
+        event = event.sanitized()
         repeats = self._repeats_of(event)
         if repeats is not None:
             await self._flush_if_over()
@@ -209,8 +200,8 @@ class Trail:
 
     async def _copy_rotated_file(self) -> None:
         """Copy the rest of a file that was rotated since the last write to the table."""
-        path = rotated_file(self._path)
-        if path is None:
+        path = f"{self._path}.1"  # as logrotate names it
+        if not await asyncio.to_thread(os.path.isfile, path):
             return
         try:
             position = await self._find_in_table(path)
@@ -358,21 +349,15 @@ def _event(line: bytes) -> list[AuditEvent]:
 
 def events_in(path: str) -> Iterator[AuditEvent]:
     """Yield the events of a file, oldest first. Raises `OSError`."""
-    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        for line, _ in _whole_lines(handle, 0):
+    with open(path, "rb") as file:
+        for line, _ in _whole_lines(file.fileno(), 0):
             yield from _event(line)
-    finally:
-        os.close(handle)
 
 
 def portions_from_the_end(path: str) -> Iterator[tuple[int, Sequence[AuditEvent]]]:
     """Yield portions of a file from the end: start position and events. Yields nothing without a file."""
-    try:
-        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return
-    try:
+    with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
+        handle = file.fileno()
         end = os.fstat(handle).st_size
         while end > 0:
             begin = _line_begin(handle, max(end - BLOCK_BYTES, 0))
@@ -380,8 +365,6 @@ def portions_from_the_end(path: str) -> Iterator[tuple[int, Sequence[AuditEvent]
                 begin = 0
             yield begin, [event for line, at in _whole_lines(handle, begin) if at <= end for event in _event(line)]
             end = begin
-    finally:
-        os.close(handle)
 
 
 def _line_begin(handle: int, position: int) -> int:
@@ -391,12 +374,6 @@ def _line_begin(handle: int, position: int) -> int:
     for _, end in _whole_lines(handle, position - 1):
         return end
     return os.fstat(handle).st_size
-
-
-def rotated_file(path: str) -> str | None:
-    """Return the previous file as logrotate names it; None if there is none."""
-    before = f"{path}.1"
-    return before if os.path.isfile(before) else None
 
 
 NO_SOURCE = ""
@@ -474,22 +451,23 @@ class FailedLogins:
     def __init__(self, service: str, trail: Trail, attempts: LoginLimit, clock: Clock) -> None:
         self._service, self._trail, self._clock, self.attempts = service, trail, clock, attempts
 
-    @property
-    def failures(self) -> int:
-        """Failed logins since the start."""
-        return self.attempts.failures
-
     async def record_failure(
-        self, address: str, *, code: int, reason: str, resource: str, actor: str = "", request: str = ""
+        self,
+        address: str,
+        *,
+        code: int,
+        reason: str,
+        resource: str,
+        actor: str = "",
+        request: str = "",
+        is_counted: bool = True,
     ) -> None:
-        """Count and record a failed login; `actor` is the claimed name, if any."""
-        self.attempts.count_failure(address)
-        await self.note_refusal(address, code=code, reason=reason, resource=resource, actor=actor, request=request)
+        """Record a failed login; `actor` is the claimed name, if any.
 
-    async def note_refusal(
-        self, address: str, *, code: int, reason: str, resource: str, actor: str = "", request: str = ""
-    ) -> None:
-        """Record a login refused by the limit; it does not count against the address again."""
+        It counts against the address unless `is_counted` is false, as for a login that the limit refused.
+        """
+        if is_counted:
+            self.attempts.count_failure(address)
         event = new_event(
             self._clock.wall(), self._service, LOGIN, resource, code=code, actor=actor, address=address,
             reason=reason, request=request,

@@ -16,6 +16,7 @@ import msgspec
 from ams.core.cache import K, LruCache, V
 
 FOREVER = math.inf
+MAX_CACHED_RECORDS = 50_000  # of each kind, as projects, topics, users by their tokens
 
 
 class CacheValidity:
@@ -113,7 +114,7 @@ class Invalidations:
         self._kinds: dict[str, list[Callable[..., None]]] = {}
         self.generation = 0  # grows with each invalidation: results derived from caches are valid while it is unchanged
 
-    def new_cache(self, size: int, weigh: Callable[[Any], int] | None = None) -> Cache[Any, Any]:
+    def new_cache(self, size: int = MAX_CACHED_RECORDS, weigh: Callable[[Any], int] | None = None) -> Cache[Any, Any]:
         """Make a cache that is used only while changes are received (`LruCache`)."""
         cache: Cache[Any, Any] = Cache(size, weigh, self._trust)
         self._caches.append(cache)

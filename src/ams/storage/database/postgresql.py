@@ -26,17 +26,7 @@ from ams.core.names import new_uuid
 from ams.storage import postgresql
 from ams.storage.database.invalidation import Invalidation, Invalidations
 from ams.storage.database.schema import DatabaseSchema, Work, broken_rule, driver_error, in_thread, logger, unavailable
-from ams.storage.postgresql import (
-    CALL_SECONDS,
-    SILENCE_SECONDS,
-    ThreadConnection,
-    connect_thread,
-    conninfo,
-    is_passing,
-    keeps_connection,
-    limit_time,
-    reason,
-)
+from ams.storage.postgresql import CALL_SECONDS, ThreadConnection, is_passing, keeps_connection, limit_time, reason
 
 T = TypeVar("T")
 
@@ -101,7 +91,7 @@ class PostgresStore:
     def __init__(self, url: str, schema: DatabaseSchema, password: str, invalidations: Invalidations) -> None:
         self._schema = schema
         try:
-            self._to = to = conninfo(url, password)
+            self._to = to = postgresql.conninfo(url, password)
         except ValueError as error:
             raise Unusable(f"{schema.what} is {error}") from None
         self._engine = engine_to(to, READERS + WRITERS + PUTTERS)
@@ -302,7 +292,7 @@ def engine_to(to: str, connections: int) -> Engine:
     """Return an engine with at most `connections`; the execution option `begin` of a connection starts transactions."""
     engine = create_engine(
         "postgresql+psycopg://",
-        creator=lambda: connect_thread(to),
+        creator=lambda: postgresql.connect_thread(to),
         hide_parameters=True,
         pool_size=connections,
         max_overflow=0,
@@ -337,7 +327,7 @@ def more_time(connection: Connection, seconds: float = math.inf) -> Iterator[Non
             connection.execute(_SET_TIMEOUT, {"milliseconds": f"{seconds * 1000:.0f}"})
         yield
     finally:
-        link.silence = SILENCE_SECONDS
+        link.silence = postgresql.SILENCE_SECONDS
 
 
 class TransientFailure(Exception):

@@ -103,7 +103,7 @@ class SqliteStore:
         return await self.put(work, grows=grows)
 
     async def put(self, work: Work[T], *, grows: bool = False) -> T:
-        return await in_thread(self._writer, self._attempt_growth if grows else self._attempt_write, work)
+        return await in_thread(self._writer, self._attempt_write, work, grows)
 
     async def in_turn(self, work: Work[T], turn: int) -> T:
         return await self.put(work)
@@ -127,10 +127,6 @@ class SqliteStore:
         self._writer.shutdown()
         self._engine.dispose()
 
-    def _attempt_growth(self, work: Work[T]) -> T:
-        self._require_room()
-        return self._attempt_write(work)
-
     def _require_room(self) -> None:
         refusal = self._space.growth_refusal()
         if refusal is not None and self._attempt(_free_bytes, "BEGIN") >= ROOM_IN_FILE:
@@ -141,8 +137,10 @@ class SqliteStore:
         if refusal is not None:
             raise RegistryUnavailable(DISK_FULL_ERROR)
 
-    def _attempt_write(self, work: Work[T]) -> T:
+    def _attempt_write(self, work: Work[T], grows: bool) -> T:
         """Raise `RegistryUnavailable`; with the text `OUTCOME_UNKNOWN` the work may have been committed."""
+        if grows:
+            self._require_room()
         try:
             result = self._attempt_with_room(work)
         except RegistryUnavailable as error:

@@ -9,20 +9,10 @@ import sqlalchemy as sa
 from ams.core.clock import DAY, Milliseconds, day_number
 from ams.core.names import ProjectId, ProjectName, SubscriptionId, TopicId, TopicName, UserName, topic_id, topic_id_text
 from ams.storage.database.database import first
+from ams.storage.export_format import Day
+from ams.storage.registry import tables
 from ams.storage.registry.statements import Records, Statement, among
-from ams.storage.registry.tables import (
-    daily_messages,
-    memberships,
-    project_days,
-    projects,
-    subscription_access,
-    subscription_tallies,
-    subscriptions,
-    topic_access,
-    topic_tallies,
-    topics,
-    users,
-)
+from ams.storage.registry.tables import memberships, project_days, projects, subscriptions, topic_tallies, topics, users
 
 Days = Mapping[str, int]  # messages by day, `YYYY-MM-DD`
 
@@ -54,21 +44,13 @@ class TopicTally(NamedTuple):
     tally: Tally
 
 
-class DayCount(NamedTuple):
-    """Messages published on one day."""
-
-    day: str  # `YYYY-MM-DD`, UTC
-    messages: int
-    bytes: int
-
-
 class TallyStep(NamedTuple):
     """Increment of a topic's tally."""
 
     topic: TopicId
     base: int  # expected messages of the tally; if it differs, nothing is added
     tally: Tally
-    days: Sequence[DayCount]
+    days: Sequence[Day]
 
 
 class TallyRecords(Records):
@@ -90,12 +72,12 @@ class TallyRecords(Records):
 
     async def topic(self, topic: TopicId, newest: int) -> tuple[TopicTally | None, Days]:
         """Return a topic with its tally, or None, and its newest days with messages."""
-        identity = topic_id_text(topic)
-        query = sa.select(daily_messages.c.day, daily_messages.c.messages).where(daily_messages.c.topic_id == identity)
+        identity, daily = topic_id_text(topic), tables.daily_messages
+        query = sa.select(daily.c.day, daily.c.messages).where(daily.c.topic_id == identity)
 
         def work(connection: sa.Connection) -> tuple[TopicTally | None, Days]:
             tally = first(connection, _TALLIES.where(topics.c.id == identity), _topic_tally)
-            days = connection.execute(query.order_by(daily_messages.c.day.desc()).limit(newest))
+            days = connection.execute(query.order_by(daily.c.day.desc()).limit(newest))
             return tally, {each.day: each.messages for each in days}
 
         return await self._database.read(work)
@@ -108,7 +90,8 @@ class TallyRecords(Records):
 
     async def delivery_tally(self, subscription: SubscriptionId) -> Tally:
         """Return the counts of messages delivered by a subscription."""
-        query = sa.select(subscription_tallies).where(subscription_tallies.c.subscription_id == subscription)
+        tallies = tables.subscription_tallies
+        query = sa.select(tallies).where(tallies.c.subscription_id == subscription)
 
         def tally(row: sa.Row[Any]) -> Tally:
             return Tally(row.messages, row.bytes, Rate(row.last_messages, row.last_pull, row.previous_pull))
@@ -117,7 +100,8 @@ class TallyRecords(Records):
 
     async def all_pulled(self) -> Mapping[SubscriptionId, int]:
         """Return the number of delivered messages by subscription, including redeliveries, without zeros."""
-        query = sa.select(subscription_tallies.c.subscription_id, subscription_tallies.c.messages)
+        tallies = tables.subscription_tallies
+        query = sa.select(tallies.c.subscription_id, tallies.c.messages)
         return dict(await self._database.rows(query, lambda row: (row.subscription_id, row.messages)))
 
     async def store(self, advances: Sequence[TallyStep], pulled: Mapping[SubscriptionId, Tally]) -> frozenset[TopicId]:
@@ -148,7 +132,7 @@ class TallyRecords(Records):
         texts = [topic_id_text(each) for each in identities]
 
         def work(connection: sa.Connection) -> None:
-            for table in (topic_tallies, daily_messages):
+            for table in (topic_tallies, tables.daily_messages):
                 connection.execute(sa.delete(table).where(table.c.topic_id.in_(among(connection, texts))))
 
         await self._database.write(work, grows=False)
@@ -250,8 +234,8 @@ class FigureRecords(Records):
             return ProjectFigures(
                 _count(connection, topics, topics.c.project_id == project),
                 _count(connection, subscriptions, subscriptions.c.project_id == project),
-                _count_entries(connection, topics, topic_access, project),
-                _count_entries(connection, subscriptions, subscription_access, project),
+                _count_entries(connection, topics, tables.topic_access, project),
+                _count_entries(connection, subscriptions, tables.subscription_access, project),
             )
 
         return await self._database.read(work)

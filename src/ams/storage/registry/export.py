@@ -18,7 +18,9 @@ from ams.storage.export_format import Line
 from ams.storage.registry import snapshots, tables
 from ams.storage.registry.logins import columns, fields_of, hash_of, issuer_on, key_columns, sealed_columns, secret_of
 from ams.storage.registry.records import SchemaContent
+from ams.storage.registry.resources import TOPICS_WITH_SCHEMA
 from ams.storage.registry.statements import with_creator, with_user_and_creator
+from ams.storage.registry.users import token_columns
 from ams.storage.secrets import Secrets, new_token
 
 S = TypeVar("S", bound=msgspec.Struct)
@@ -60,12 +62,13 @@ class CursorPosition(NamedTuple):
     done: Sequence[Range] = ()  # acknowledged above the offset; parallel subscriptions only
 
 
+Standings = Mapping[SubscriptionId, CursorPosition]
+
+
 class Contents:
     """Lines of one state of the registry; without `secrets`, tokens and other secrets are left out."""
 
-    def __init__(
-        self, connection: Connection, secrets: Secrets | None, standings: Mapping[SubscriptionId, CursorPosition]
-    ) -> None:
+    def __init__(self, connection: Connection, secrets: Secrets | None, standings: Standings) -> None:
         self._connection, self._secrets, self._standings = connection, secrets, standings
 
     def lines(self) -> Iterator[Line]:
@@ -81,7 +84,7 @@ class Contents:
         )
         yield from self._rows(_MEMBERSHIPS, partial(_line, kinds.Membership))
         yield from self._rows(_in_project(tables.schemas), self._schema)
-        yield from self._rows(_TOPICS, self._topic)
+        yield from self._rows(_in_project(tables.topics, TOPICS_WITH_SCHEMA), self._topic)
         yield from self._rows(_in_project(tables.subscriptions), self._subscription)
         done_of = snapshots.done_of
         yield from self._rows(_SNAPSHOTS, lambda row: _line(kinds.Snapshot, row, done=tuple(ranges_of(done_of(row)))))
@@ -112,7 +115,7 @@ class Contents:
         return _line(
             kinds.Topic, row, authorized=self._names_on_list(tables.topic_access, row.id),
             tally=self._tally(_OF_TOPICS, row.id), days=self._days(days, days.c.topic_id == row.id),
-            deleted_schema=row.deleted_schema or "", schema_encoding=row.encoding or "",
+            deleted_schema=row.deleted_schema or "", schema=row.schema_name, schema_encoding=row.encoding or "",
         )  # fmt: skip
 
     def _subscription(self, row: Row[Any]) -> Line:
@@ -170,9 +173,9 @@ def _with_maker(table: Table, made_by: str = "created_by") -> Select[Any]:
     return with_creator(table, made_by).order_by(table.c.number)
 
 
-def _in_project(table: Table) -> Select[Any]:
-    projects = tables.projects
-    query = select(table, projects.c.name.label("project")).join(projects, projects.c.id == table.c.project_id)
+def _in_project(table: Table, rows: Select[Any] | None = None) -> Select[Any]:
+    projects, rows = tables.projects, select(table) if rows is None else rows
+    query = rows.add_columns(projects.c.name.label("project")).join(projects, projects.c.id == table.c.project_id)
     return query.order_by(table.c.number)
 
 
@@ -180,13 +183,6 @@ _MEMBERSHIPS = (
     _in_project(tables.memberships)
     .add_columns(tables.users.c.name.label("user"))
     .join(tables.users, tables.users.c.id == tables.memberships.c.user_id)
-)
-_USES = tables.topic_schemas
-_TOPICS = (
-    _in_project(tables.topics)
-    .add_columns(tables.schemas.c.name.label("schema"), _USES.c.encoding, _USES.c.first_revision, _USES.c.last_revision)
-    .outerjoin(_USES, _USES.c.topic_id == tables.topics.c.id)
-    .outerjoin(tables.schemas, tables.schemas.c.id == _USES.c.schema_id)
 )
 _SNAPSHOTS = (
     _in_project(tables.snapshots)
@@ -243,9 +239,8 @@ class RegistryImport:
     @add.register
     def _(self, line: kinds.User) -> None:
         identity = self._users[line.name] = line.id or new_uuid()
-        token = line.token or new_token()
-        sealed_token = self._secrets.encrypt(token, UserId(identity))
-        self._insert_line(line, id=identity, token_digest=self._secrets.digest(token), token_sealed=sealed_token)
+        token = token_columns(self._secrets, line.token or new_token(), UserId(identity))
+        self._insert_line(line, id=identity, **token)
 
     @add.register
     def _(self, line: kinds.Project) -> None:

@@ -10,7 +10,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Callable, Collection, Sequence
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, TypeVar
 
 from sqlalchemy import Connection, delete, select
 from sqlalchemy.dialects.postgresql import insert
@@ -33,28 +33,13 @@ class HistoryRow(NamedTuple):
     data: bytes  # in the format of `ams.service.history`
 
 
-class HistoryStore(Protocol):
-    """Storage of rows. Raises `Unavailable`."""
-
-    write_minutes: int  # interval of writes: readers on other nodes see only written rows
-
-    async def read(self, of: Collection[str], first: int) -> Sequence[HistoryRow]:
-        """Return the rows of `of` that began at the minute `first` or later."""
-
-    async def write(self, rows: Sequence[HistoryRow], oldest: int) -> None:
-        """Insert or replace rows, and delete all that began before `oldest`."""
-
-    async def close(self) -> None:
-        """Close files."""
-
-
 class FileHistory:
-    """Rows in their own SQLite file, without syncs, so that nothing else waits for them.
+    """Rows in their own SQLite file, without syncs, so that nothing else waits for them. Raises `Unavailable`.
 
     While `space` refuses growth, rows are not written.
     """
 
-    write_minutes = 5
+    write_minutes = 5  # interval of writes: readers on other nodes see only written rows
 
     def __init__(self, path: str, space: FreeSpace = UNLIMITED) -> None:
         """Open the file; replace it if it is unreadable."""
@@ -69,11 +54,14 @@ class FileHistory:
             self._connection = _open_file(path)
 
     async def read(self, of: Collection[str], first: int) -> Sequence[HistoryRow]:
+        """Return the rows of `of` that began at the minute `first` or later."""
         query = "SELECT of, began, data FROM history WHERE of IN (SELECT value FROM json_each(?)) AND began >= ?"
         given = (json.dumps(list(of)), first)
         return await self._run_in_thread(lambda: [HistoryRow(*row) for row in self._connection.execute(query, given)])
 
     async def write(self, rows: Sequence[HistoryRow], oldest: int) -> None:
+        """Insert or replace rows, and delete all that began before `oldest`."""
+
         def work() -> str | None:
             refusal = self._space.growth_refusal()
             with self._connection:
@@ -112,7 +100,7 @@ def _open_file(path: str) -> sqlite3.Connection:
 
 
 class SharedHistory:
-    """Rows in the registry's PostgreSQL, shared by all nodes."""
+    """The same in the registry's PostgreSQL, shared by all nodes."""
 
     write_minutes = 1
 
@@ -138,3 +126,6 @@ class SharedHistory:
 
     async def close(self) -> None:
         """Do nothing: the database is the registry's."""
+
+
+HistoryStore = FileHistory | SharedHistory

@@ -25,16 +25,11 @@ class IdempotencyRecords(Records):
     """Implements `IdempotencyStore` of the log on Kafka. Rows are deleted with their topic."""
 
     async def claim(self, topic: TopicId, key: bytes, content: bytes, end: Offset, mark: str) -> Claim | None:
-        said: dict[str, Any] = {
-            "topic": topic_id_text(topic),
-            "key": key,
-            "content": content,
-            "log_end": end,
-            "mine": mark,
-        }
-
         def work(connection: Connection) -> Claim | None:
-            row = _CLAIM.run(connection, clock=self._clock, retention_clock=self._retention_clock, **said).one()
+            row = _CLAIM.run(
+                connection, clock=self._clock, retention_clock=self._retention_clock, topic=topic_id_text(topic),
+                key=key, content=content, log_end=end, mine=mark,
+            ).one()  # fmt: skip
             return None if row.mark == mark else _claim(row)
 
         try:
@@ -43,26 +38,22 @@ class IdempotencyRecords(Records):
             raise TopicGone from None
 
     async def stored_claim(self, topic: TopicId, key: bytes) -> Claim | None:
-        said: dict[str, Any] = {"topic": topic_id_text(topic), "key": key}
+        identity = topic_id_text(topic)
 
         def work(connection: Connection) -> Claim | None:
-            row = _FIND_CLAIM.run(connection, retention_clock=self._retention_clock, **said).first()
+            row = _FIND_CLAIM.run(connection, retention_clock=self._retention_clock, topic=identity, key=key).first()
             return _claim(row) if row else None
 
         return await self._database.read(work)
 
     async def take_over(self, topic: TopicId, key: bytes, claim: Claim, content: bytes, mark: str) -> bool:
-        said: dict[str, Any] = {
-            "topic": topic_id_text(topic),
-            "key": key,
-            "version": claim.version,
-            "content": content,
-            "mine": mark,
-        }
         bearer = select(publish_claims.c.mark).where(_is(topic, key))
 
         def work(connection: Connection) -> bool:
-            _TAKE_OVER.run(connection, clock=self._clock, **said)
+            _TAKE_OVER.run(
+                connection, clock=self._clock, topic=topic_id_text(topic), key=key, version=claim.version,
+                content=content, mine=mark,
+            )  # fmt: skip
             return connection.scalar(bearer) == mark
 
         return await self._database.put(work)
@@ -89,11 +80,12 @@ class IdempotencyRecords(Records):
 
     async def forget_old(self, ages: Mapping[TopicId, Milliseconds]) -> None:
         rows = [(topic_id_text(topic), age) for topic, age in ages.items()]
-        said: dict[str, Any] = {"most": PORTION, "youngest": min(ages.values(), default=0)}
+        youngest = min(ages.values(), default=0)
 
         def work(connection: Connection) -> int:
-            forgetting = _DELETE_OLD[connection.dialect.name]
-            return forgetting.run(connection, rows, retention_clock=self._retention_clock, **said).rowcount
+            return _DELETE_OLD[connection.dialect.name].run(
+                connection, rows, retention_clock=self._retention_clock, most=PORTION, youngest=youngest
+            ).rowcount  # fmt: skip
 
         while await self._database.put(work) >= PORTION:
             pass

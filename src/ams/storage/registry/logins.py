@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 import structlog
-from sqlalchemy import ColumnElement, Connection, Row, delete, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Insert, Row, delete, insert, select, update
 
 from ams.core.clock import Milliseconds
 from ams.core.errors import AlreadyExists, Damaged
@@ -98,10 +98,8 @@ def key_columns(key: PublicKey | None) -> dict[str, str | None]:
 
 def hash_of(secrets: Secrets, row: Row[Any]) -> str:
     """Decrypt the token's hash in a row with its `user`. Raises `Damaged`."""
-    try:
-        return secrets.open(row.sealed, row.id)
-    except Damaged:
-        raise Damaged(f"the stored token {row.name} of user {row.user} is damaged; revoke it") from None
+    damaged = f"the stored token {row.name} of user {row.user} is damaged; revoke it"
+    return secrets.open(row.sealed, row.id, damaged)
 
 
 _TOKENS = with_user_and_creator(named_tokens)
@@ -133,7 +131,7 @@ class BindingRecords(Records):
         super().__init__(shared)
         self._users = made_users
         invalidations = shared.database.invalidations
-        self._principals: Cache[_Identity, tuple[Principal, bool]] = invalidations.new_cache(shared.cache_size)
+        self._principals: Cache[_Identity, tuple[Principal, bool]] = invalidations.new_cache()
         invalidations.on(PRINCIPAL, self._forget)
 
     def known_principal(self, issuer: str, subject: str) -> Principal | None:
@@ -155,7 +153,7 @@ class BindingRecords(Records):
         """Bind a user to an identity. Raises `AlreadyExists` for a taken name or identity, `NotFound`."""
 
         def work(connection: Connection) -> Binding:
-            self._bind(connection, user, name, (issuer, subject), created_by=created_by)
+            connection.execute(self._row(user, name, (issuer, subject), created_by))
             query = _BINDINGS.where(bindings.c.user_id == user, bindings.c.name == name)
             return _binding(connection.execute(query).one())
 
@@ -175,7 +173,7 @@ class BindingRecords(Records):
 
         def work(connection: Connection) -> User:
             user = creation(connection)
-            self._bind(connection, user.id, FIRST_LOGIN, (issuer, subject), created_by=None, by_login=True)
+            connection.execute(self._row(user.id, FIRST_LOGIN, (issuer, subject), None, by_login=True))
             return user
 
         try:
@@ -210,21 +208,13 @@ class BindingRecords(Records):
             return None
         return await self._database.read(lambda connection: bound_principal(connection, issuer, subject))
 
-    def _bind(
-        self,
-        connection: Connection,
-        user: UserId,
-        name: BindingName,
-        identity: _Identity,
-        *,
-        created_by: UserId | None,
-        by_login: bool = False,
-    ) -> None:
-        row = insert(bindings).values(
+    def _row(
+        self, user: UserId, name: BindingName, identity: _Identity, created_by: UserId | None, *, by_login: bool = False
+    ) -> Insert:
+        return insert(bindings).values(
             user_id=user, name=name, issuer=identity[0], subject=identity[1], by_login=by_login,
             created_on=self._clock.wall(), created_by=existing(created_by),
         )  # fmt: skip
-        connection.execute(row)
 
     def _forget(self, user: str) -> None:
         self._principals.forget_where(lambda _, bound: bound[0].id == user)
@@ -326,7 +316,4 @@ def secret_of(row: Row[Any], secrets: Secrets) -> str:
     """Decrypt the secret in a row; empty if it has none. Raises `Damaged`."""
     if row.secret is None:
         return ""
-    try:
-        return secrets.open(row.secret, row.id)
-    except Damaged:
-        raise Damaged(f"the stored secret of issuer {row.name} is damaged; set it anew") from None
+    return secrets.open(row.secret, row.id, f"the stored secret of issuer {row.name} is damaged; set it anew")

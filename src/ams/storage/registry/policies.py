@@ -12,18 +12,10 @@ from ams.core.iam import Bindings, Policy
 from ams.core.names import ProjectId, UserId, UserName
 from ams.core.versions import ANY_VERSION, Precondition
 from ams.storage.database.invalidation import SUBSCRIPTION, TOPIC, Cache, Invalidation
+from ams.storage.registry import tables
 from ams.storage.registry.records import NO_USERS, Page, PageRequest, Subscription, Topic
-from ams.storage.registry.statements import Records, RegistryContext, page_of
-from ams.storage.registry.tables import (
-    memberships,
-    schemas,
-    snapshots,
-    subscription_access,
-    subscriptions,
-    topic_access,
-    topics,
-    users,
-)
+from ams.storage.registry.statements import Records, RegistryContext, is_named
+from ams.storage.registry.tables import memberships, users
 
 R = TypeVar("R", Topic, Subscription)
 N = TypeVar("N", bound=str)
@@ -36,10 +28,10 @@ class _Kind(NamedTuple):
 
 
 _KINDS = {
-    "topics": _Kind(topics, topic_access, TOPIC),
-    "subscriptions": _Kind(subscriptions, subscription_access, SUBSCRIPTION),
-    "snapshots": _Kind(snapshots),
-    "schemas": _Kind(schemas),
+    "topics": _Kind(tables.topics, tables.topic_access, TOPIC),
+    "subscriptions": _Kind(tables.subscriptions, tables.subscription_access, SUBSCRIPTION),
+    "snapshots": _Kind(tables.snapshots),
+    "schemas": _Kind(tables.schemas),
 }
 
 
@@ -63,9 +55,9 @@ class PolicyRecords(Records):
             expected.check(lambda: before)
             known = _members(connection, project) if access is not None else {}
             after = iam.split(bindings, role, known)
-            connection.execute(sa.update(table).where(_is(table, project, name)).values(iam=after.others))
+            connection.execute(sa.update(table).where(is_named(table, project, name)).values(iam=after.others))
             if access is not None:
-                identity = connection.scalar(sa.select(table.c.id).where(_is(table, project, name)))
+                identity = connection.scalar(sa.select(table.c.id).where(is_named(table, project, name)))
                 _replace_list(connection, access, identity, [known[user] for user in after.users])
             return after
 
@@ -73,21 +65,26 @@ class PolicyRecords(Records):
         return await self._database.write(work, *forgets)
 
 
-def _is(table: sa.Table, project: ProjectId, name: str) -> sa.ColumnElement[bool]:
-    return (table.c.project_id == project) & (table.c.name == name)
-
-
 def _read_policy(connection: sa.Connection, kind: _Kind, project: ProjectId, name: str) -> Policy | None:
     table, access, _ = kind
-    row = connection.execute(sa.select(table.c.iam).where(_is(table, project, name))).first()
+    row = connection.execute(sa.select(table.c.iam).where(is_named(table, project, name))).first()
     if row is None:
         return None
-    listed: list[str] = []
-    if access is not None:
-        query = sa.select(users.c.name).join(access, access.c.user_id == users.c.id)
-        query = query.join(table, table.c.id == access.c.resource_id).where(_is(table, project, name))
-        listed = [*connection.scalars(query.order_by(access.c.position))]
+    listed = [] if access is None else [*_listed_users(connection, table, access, project, name)]
     return Policy(listed, row.iam)
+
+
+def _listed_users(
+    connection: sa.Connection, table: sa.Table, access: sa.Table, project: ProjectId, name: str
+) -> Mapping[UserName, UserId]:
+    query = (
+        sa.select(users.c.name, users.c.id)
+        .join(access, access.c.user_id == users.c.id)
+        .join(table, table.c.id == access.c.resource_id)
+        .where(is_named(table, project, name))
+        .order_by(access.c.position)
+    )
+    return {row.name: row.id for row in connection.execute(query)}
 
 
 def _members(connection: sa.Connection, project: ProjectId) -> Mapping[str, UserId]:
@@ -114,7 +111,7 @@ class ResourceRecords(Records, Generic[R, N]):
     def __init__(self, shared: RegistryContext) -> None:
         super().__init__(shared)
         invalidations = shared.database.invalidations
-        self._by_name: Cache[tuple[str, str], R] = invalidations.new_cache(shared.cache_size)
+        self._by_name: Cache[tuple[str, str], R] = invalidations.new_cache()
         # By project and name, cache only; on None ask `find`.
         self.known: Callable[[tuple[str, str]], R | None] = self._by_name.find_cached
         invalidations.on(self._kind, lambda project, name: self._by_name.forget((project, name)))
@@ -133,11 +130,11 @@ class ResourceRecords(Records, Generic[R, N]):
             resources = self._table.alias("listed")
             numbers = sa.select(resources.c.number).join(self._access, self._access.c.resource_id == resources.c.id)
             query = query.where(number.in_(numbers.where(self._access.c.user_id == listed)))
-        return await page_of(self._database, query, number, page, self._record)
+        return await self._page(query, number, page, self._record)
 
     async def access_list(self, project: ProjectId, name: N) -> Sequence[UserName]:
         """Return the names on an access list, in stored order."""
-        return await self._database.read(lambda connection: [*self._listed_users(connection, project, name)])
+        return await self._database.read(lambda connection: [*self._listed(connection, project, name)])
 
     async def set_access_list(
         self, project: ProjectId, name: N, wanted: Sequence[str], expected: Precondition = ANY_VERSION
@@ -165,11 +162,11 @@ class ResourceRecords(Records, Generic[R, N]):
             identity: str | None = connection.scalar(sa.select(self._table.c.id).where(self._is(project, name)))
             if identity is None:
                 raise self._gone
-            present: Mapping[UserName, UserId] = self._listed_users(connection, project, name)
+            present: Mapping[UserName, UserId] = self._listed(connection, project, name)
             expected.check(lambda: [*present])
             kept: list[UserId] = [user for each, user in present.items() if remove is not None and each not in remove]
             _replace_list(connection, self._access, identity, dict.fromkeys([*kept, *(members[user] for user in add)]))
-            return [*self._listed_users(connection, project, name)]
+            return [*self._listed(connection, project, name)]
 
         return await self._database.write(work, self._forget(project, name))
 
@@ -196,18 +193,11 @@ class ResourceRecords(Records, Generic[R, N]):
         listed = sa.select(self._access.c.user_id).where(self._access.c.resource_id == row.id)
         return self._record(row, frozenset(connection.scalars(listed)))
 
-    def _listed_users(self, connection: sa.Connection, project: ProjectId, name: N) -> Mapping[UserName, UserId]:
-        query = (
-            sa.select(users.c.name, users.c.id)
-            .join(self._access, self._access.c.user_id == users.c.id)
-            .join(self._table, self._table.c.id == self._access.c.resource_id)
-            .where(self._is(project, name))
-            .order_by(self._access.c.position)
-        )
-        return {row.name: row.id for row in connection.execute(query)}
+    def _listed(self, connection: sa.Connection, project: ProjectId, name: N) -> Mapping[UserName, UserId]:
+        return _listed_users(connection, self._table, self._access, project, name)
 
     def _is(self, project: ProjectId, name: N) -> sa.ColumnElement[bool]:
-        return (self._table.c.project_id == project) & (self._table.c.name == name)
+        return is_named(self._table, project, name)
 
     def _forget(self, project: ProjectId, name: N) -> Invalidation:
         return Invalidation(self._kind, (project, name))

@@ -4,34 +4,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    FromClause,
-    Row,
-    bindparam,
-    delete,
-    exists,
-    func,
-    insert,
-    select,
-    update,
-)
+import sqlalchemy as sa
 
 from ams.core import quotas
 from ams.core.clock import Milliseconds
 from ams.core.names import ProjectId, ProjectName, SubscriptionId, TopicId, UserId, new_uuid, topic_id
-from ams.core.quotas import (
-    MEMBERS,
-    NO_LIMITS,
-    REGISTRY_QUOTAS,
-    REVISION_BYTES,
-    SCHEMA_BYTES,
-    SCHEMAS,
-    SUBSCRIPTIONS,
-    TOPICS,
-    Quotas,
-)
+from ams.core.quotas import NO_LIMITS, REGISTRY_QUOTAS, Limits, Quotas
 from ams.core.versions import ANY_VERSION, Precondition
 from ams.storage.database.database import Database, first
 from ams.storage.database.invalidation import PROJECT, Cache, Invalidation
@@ -52,7 +30,7 @@ class ProjectRecords(Records):
 
     def __init__(self, shared: RegistryContext) -> None:
         super().__init__(shared)
-        self._by_name: Cache[str, Project] = shared.database.invalidations.new_cache(shared.cache_size)
+        self._by_name: Cache[str, Project] = shared.database.invalidations.new_cache()
         self.known = self._by_name.find_cached  # by name, cache only; on None ask `find`
         shared.database.invalidations.on(PROJECT, self._forget)
 
@@ -68,18 +46,16 @@ class ProjectRecords(Records):
     async def create(self, name: ProjectName, description: str, created_by: UserId | None) -> Project:
         """Create a project. Raises `AlreadyExists` for a taken name."""
         identity, now = ProjectId(new_uuid()), self._clock.wall()
-        row = insert(projects).values(
+        row = sa.insert(projects).values(
             id=identity, name=name, description=description, created_on=now, modified_on=now,
             created_by=existing(created_by),
         )  # fmt: skip
 
-        def work(connection: Connection) -> Project | None:
+        def work(connection: sa.Connection) -> Project:
             connection.execute(row)
-            return _find(connection, identity)
+            return _project(connection.execute(_PROJECTS.where(projects.c.id == identity)).one())
 
-        project = await self._database.write(work)
-        assert project is not None
-        return project
+        return await self._database.write(work)
 
     async def update(
         self,
@@ -106,14 +82,14 @@ class ProjectRecords(Records):
     ) -> Project | None:
         """Change a project's own quotas (None: default); return the project. Raises `InvalidInput`."""
 
-        def work(connection: Connection) -> Project | None:
+        def work(connection: sa.Connection) -> Project | None:
             there = projects.c.id == project
-            row = connection.execute(select(projects.c.quotas).where(there).with_for_update()).first()
+            row = connection.execute(sa.select(projects.c.quotas).where(there).with_for_update()).first()
             if row is None:
                 return None
             expected.check(lambda: _find(connection, project))
             after = quotas.changed_limits(row.quotas, changes)
-            connection.execute(update(projects).where(there).values(quotas=after, modified_on=self._clock.wall()))
+            connection.execute(sa.update(projects).where(there).values(quotas=after, modified_on=self._clock.wall()))
             return _find(connection, project)
 
         return await self._database.write(work, Invalidation(PROJECT, (project,)), grows=False)
@@ -121,12 +97,12 @@ class ProjectRecords(Records):
     async def delete(self, project: ProjectId, expected: Precondition = ANY_VERSION) -> Owned | None:
         """Delete a project with its contents; return its logs and cursors. Only one of concurrent calls gets them."""
 
-        def work(connection: Connection) -> Owned | None:
+        def work(connection: sa.Connection) -> Owned | None:
             expected.check(lambda: _find(connection, project))
-            logs = connection.scalars(select(topics.c.id).where(topics.c.project_id == project))
-            cursors = connection.scalars(select(subscriptions.c.id).where(subscriptions.c.project_id == project))
+            logs = connection.scalars(sa.select(topics.c.id).where(topics.c.project_id == project))
+            cursors = connection.scalars(sa.select(subscriptions.c.id).where(subscriptions.c.project_id == project))
             owned = Owned([topic_id(each) for each in logs], [SubscriptionId(each) for each in cursors])
-            removed = connection.execute(delete(projects).where(projects.c.id == project)).rowcount
+            removed = connection.execute(sa.delete(projects).where(projects.c.id == project)).rowcount
             return owned if removed else None
 
         return await self._database.write(work, Invalidation(PROJECT, (project,)), large=True, grows=False)
@@ -134,9 +110,9 @@ class ProjectRecords(Records):
     async def _change(
         self, project: ProjectId, expected: Precondition, values: Mapping[str, object], *, grows: bool = True
     ) -> Project | None:
-        change = update(projects).where(projects.c.id == project).values(modified_on=self._clock.wall(), **values)
+        change = sa.update(projects).where(projects.c.id == project).values(modified_on=self._clock.wall(), **values)
 
-        def work(connection: Connection) -> Project | None:
+        def work(connection: sa.Connection) -> Project | None:
             expected.check(lambda: _find(connection, project))
             connection.execute(change)
             return _find(connection, project)
@@ -151,11 +127,11 @@ class ProjectRecords(Records):
 _PROJECTS = with_creator(projects).order_by(projects.c.number)
 
 
-def _find(connection: Connection, project: ProjectId) -> Project | None:
+def _find(connection: sa.Connection, project: ProjectId) -> Project | None:
     return first(connection, _PROJECTS.where(projects.c.id == project), _project)
 
 
-def _project(row: Row[Any]) -> Project:
+def _project(row: sa.Row[Any]) -> Project:
     return record(Project, row, created_by=row.creator)
 
 
@@ -166,7 +142,7 @@ class QuotaRecords:
         self._database, self.rules = database, quotas
 
     def require(
-        self, connection: Connection, project: str, *names: str, more: Mapping[str, int] = quotas.NO_LIMITS
+        self, connection: sa.Connection, project: str, *names: str, more: Mapping[str, int] = NO_LIMITS
     ) -> None:
         """Raise `QuotaExceeded` if a project is over a quota. Call it after the addition, in its transaction.
 
@@ -183,62 +159,60 @@ class QuotaRecords:
         await self._database.read(lambda connection: self.require(connection, project, *more, more=more))
         await self._database.require_room()
 
-    async def quota_usage(self, project: ProjectId) -> quotas.Limits:
+    async def quota_usage(self, project: ProjectId) -> Limits:
         """Return a project's use of each quota that the registry counts."""
         return await self._database.read(
             lambda connection: {name: _use(connection, name, project) for name in REGISTRY_QUOTAS}
         )
 
-    async def all_used(self) -> Mapping[ProjectId, quotas.Limits]:
+    async def all_used(self) -> Mapping[ProjectId, Limits]:
         """Return each project's use of each quota that the registry counts."""
 
-        def count(connection: Connection) -> Mapping[ProjectId, quotas.Limits]:
-            counts = {name: _counts(connection, name) for name in REGISTRY_QUOTAS}
+        def count(connection: sa.Connection) -> Mapping[ProjectId, Limits]:
+            counts = {name: _uses_by_project(connection, name) for name in REGISTRY_QUOTAS}
             every = set[str]().union(*counts.values())
             return {ProjectId(each): {name: count[each] for name, count in counts.items()} for each in every}
 
         return await self._database.read(count)
 
 
-def _use(connection: Connection, name: str, project: str) -> int:
-    """Return a project's use of a quota."""
+def _use(connection: sa.Connection, name: str, project: str) -> int:
     return sum(connection.scalar(each, {"project": project}) or 0 for each in _USES_OF_ONE[name])
 
 
-def _counts(connection: Connection, name: str) -> Counter[str]:
-    """Return the use of a quota by project."""
+def _uses_by_project(connection: sa.Connection, name: str) -> Counter[str]:
     found = Counter[str]()
     for owner, use, tables, *conditions in _USES[name]:
-        counted = select(owner, use).select_from(tables).where(owner.is_not(None), *conditions).group_by(owner)
+        counted = sa.select(owner, use).select_from(tables).where(owner.is_not(None), *conditions).group_by(owner)
         for each, used in connection.execute(counted):
             found[each] += used
     return found
 
 
-_Use = tuple[ColumnElement[Any], ColumnElement[int], FromClause, *tuple[ColumnElement[bool], ...]]
-_NUMBER = func.count()
+_Use = tuple[sa.ColumnElement[Any], sa.ColumnElement[int], sa.FromClause, *tuple[sa.ColumnElement[bool], ...]]
+_NUMBER = sa.func.count()
 _USES: Mapping[str, Sequence[_Use]] = {
-    TOPICS: [(topics.c.project_id, _NUMBER, topics)],
-    SUBSCRIPTIONS: [(subscriptions.c.project_id, _NUMBER, subscriptions)],
-    SCHEMAS: [(schemas.c.project_id, _NUMBER, schemas)],
-    SCHEMA_BYTES: [
+    quotas.TOPICS: [(topics.c.project_id, _NUMBER, topics)],
+    quotas.SUBSCRIPTIONS: [(subscriptions.c.project_id, _NUMBER, subscriptions)],
+    quotas.SCHEMAS: [(schemas.c.project_id, _NUMBER, schemas)],
+    quotas.SCHEMA_BYTES: [
         (
             schemas.c.project_id,
-            func.sum(schema_revisions.c.bytes + REVISION_BYTES),
+            sa.func.sum(schema_revisions.c.bytes + quotas.REVISION_BYTES),
             schema_revisions.join(schemas, schemas.c.id == schema_revisions.c.schema_id),
         )
     ],
-    MEMBERS: [
+    quotas.MEMBERS: [
         (memberships.c.project_id, _NUMBER, memberships),
         # Also removed members that were created here: else a project_admin could fill the registry with users.
-        (users.c.made_in, _NUMBER, users, ~exists().where(memberships.c.user_id == users.c.id)),
+        (users.c.made_in, _NUMBER, users, ~sa.exists().where(memberships.c.user_id == users.c.id)),
     ],
 }
 """Per quota: column of the project, use, tables and conditions; several entries are added."""
-_QUOTAS_OF_ONE = select(projects.c.quotas).where(projects.c.id == bindparam("project"))
+_QUOTAS_OF_ONE = sa.select(projects.c.quotas).where(projects.c.id == sa.bindparam("project"))
 _USES_OF_ONE = {
     name: [
-        select(use).select_from(tables).where(owner == bindparam("project"), *conditions)
+        sa.select(use).select_from(tables).where(owner == sa.bindparam("project"), *conditions)
         for owner, use, tables, *conditions in uses
     ]
     for name, uses in _USES.items()

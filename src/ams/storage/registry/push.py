@@ -11,7 +11,6 @@ from ams.core.clock import Milliseconds
 from ams.core.errors import Damaged, SubscriptionGone
 from ams.core.names import ProjectName, SubscriptionId, SubscriptionName, TopicName
 from ams.core.push_config import PushConfig
-from ams.storage.database.database import Database
 from ams.storage.registry.statements import Records
 from ams.storage.registry.tables import projects, push_secrets, subscriptions, topics
 
@@ -32,12 +31,10 @@ class Pushed(NamedTuple):
     counts_attempts: bool = False  # it is parallel and has a dead letter policy
 
 
-class PushedRecords:
+class PushedRecords(Records):
     """All subscriptions to deliver. Rows are read only after a change, as they are used often and change seldom."""
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
-        self._known: tuple[str | None, Sequence[Pushed]] = None, ()
+    _known: tuple[str | None, Sequence[Pushed]] = None, ()
 
     async def all(self) -> Sequence[Pushed]:
         """Return them, oldest first; the same object if nothing has changed."""

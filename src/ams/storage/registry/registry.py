@@ -7,22 +7,21 @@ from sqlalchemy import Connection
 
 from ams.core.clock import Clock, SystemClock
 from ams.core.errors import RegistryUnavailable
-from ams.core.names import SubscriptionId
 from ams.core.quotas import Quotas
 from ams.core.retention_clock import RetentionClock
 from ams.storage.audit.records import AuditRecords
-from ams.storage.database.database import Database, open_database
+from ams.storage.database.database import open_database
 from ams.storage.database.invalidation import Invalidations
 from ams.storage.export_format import Line
 from ams.storage.free_space import UNLIMITED, FreeSpace
 from ams.storage.registry.counts import FigureRecords, TallyRecords
-from ams.storage.registry.export import Contents, CursorPosition, Loaded, Name, RegistryImport, empty
+from ams.storage.registry.export import Contents, Loaded, Name, RegistryImport, Standings, empty
 from ams.storage.registry.history import SharedHistory
 from ams.storage.registry.idempotency import IdempotencyRecords
 from ams.storage.registry.logins import BindingRecords, IssuerRecords, NamedTokenRecords
 from ams.storage.registry.policies import PolicyRecords
 from ams.storage.registry.projects import ProjectRecords, QuotaRecords
-from ams.storage.registry.push import PushSecretRecords
+from ams.storage.registry.push import PushedRecords, PushSecretRecords
 from ams.storage.registry.resources import SubscriptionRecords, TopicRecords
 from ams.storage.registry.schemas import SchemaRecords
 from ams.storage.registry.signing_keys import SigningKeyRecords, encrypt_anew
@@ -34,26 +33,15 @@ from ams.storage.secrets import Secrets
 
 T = TypeVar("T")
 
-CACHE_SIZE = 50_000  # of each kind: tokens, identities, projects, topics, subscriptions, schemas
 _OTHER_KEY = "the token key is not the one this registry's tokens were encrypted with; restore it"
 
 
 class Registry:
     """All records. Calls raise `RegistryUnavailable` if the database does not answer."""
 
-    def __init__(
-        self,
-        database: Database,
-        secrets: Secrets,
-        clock: Clock,
-        cache_size: int,
-        quotas: Quotas | None = None,
-        retention_clock: RetentionClock | None = None,
-    ) -> None:
-        self._database, self._secrets, self._clock = database, secrets, clock
-        self.quotas = QuotaRecords(database, quotas or Quotas())
-        retention_clock = retention_clock or RetentionClock(clock)
-        self.shared = shared = RegistryContext(database, secrets, clock, retention_clock, self.quotas, cache_size)
+    def __init__(self, shared: RegistryContext) -> None:
+        self._database, self._secrets, self._clock = shared.database, shared.secrets, shared.clock
+        self.shared, self.quotas = shared, shared.quotas
         self.users = UserRecords(shared)
         self.named_tokens = NamedTokenRecords(shared)
         self.bindings = BindingRecords(shared, self.users)
@@ -63,6 +51,7 @@ class Registry:
         self.subscriptions = SubscriptionRecords(shared)
         self.snapshots = SnapshotRecords(shared)
         self.policies = PolicyRecords(shared)
+        self.pushed = PushedRecords(shared)
         self.push_secrets = PushSecretRecords(shared)
         self.signing_keys = SigningKeyRecords(shared)
         self.projects = ProjectRecords(shared)
@@ -70,7 +59,7 @@ class Registry:
         self.tallies = TallyRecords(shared)
         self.figures = FigureRecords(shared)
         self.idempotency = IdempotencyRecords(shared)
-        self.audit = AuditRecords(database, audit)
+        self.audit = AuditRecords(shared.database, audit)
 
     @classmethod
     async def open(
@@ -81,7 +70,6 @@ class Registry:
         password: str = "",
         clock: Clock | None = None,
         space: FreeSpace = UNLIMITED,
-        cache_size: int = CACHE_SIZE,
         quotas: Quotas | None = None,
         retention_clock: RetentionClock | None = None,
     ) -> Self:
@@ -94,7 +82,10 @@ class Registry:
         database = await open_database(
             url, REGISTRY, keys, secrets.fingerprint, other_key=_OTHER_KEY, password=password, space=space
         )
-        return cls(database, secrets, clock or SystemClock(), cache_size, quotas, retention_clock)
+        clock = clock or SystemClock()
+        retention_clock = retention_clock or RetentionClock(clock)
+        records = QuotaRecords(database, quotas or Quotas())
+        return cls(RegistryContext(database, secrets, clock, retention_clock, records))
 
     def history(self) -> SharedHistory:
         """Return the measurements of the last day, shared by all nodes."""
@@ -122,13 +113,7 @@ class Registry:
         new = Secrets(key)
         return await self._database.alone(lambda connection: encrypt_anew(connection, self._secrets, new))
 
-    async def export_lines(
-        self,
-        take: Callable[[Iterator[Line]], T],
-        standings: Mapping[SubscriptionId, CursorPosition],
-        *,
-        with_secrets: bool,
-    ) -> T:
+    async def export_lines(self, take: Callable[[Iterator[Line]], T], standings: Standings, *, with_secrets: bool) -> T:
         """Pass all records to `take` as export lines, on a thread. No process may change the registry meanwhile.
 
         `standings` are the cursors of the subscriptions. Raises `Damaged` for an unreadable token, if `with_secrets`.

@@ -25,49 +25,33 @@ from ams.core.quotas import SUBSCRIPTIONS, TOPICS
 from ams.core.versions import ANY_VERSION, Precondition
 from ams.storage.database.database import first
 from ams.storage.database.invalidation import SCHEMA, SUBSCRIPTION, TOPIC
-from ams.storage.registry import push, snapshots
+from ams.storage.registry import push, records, snapshots, tables
 from ams.storage.registry.counts import TallyStep, add_to_project
 from ams.storage.registry.policies import ResourceRecords
-from ams.storage.registry.records import (
-    ANY_USE,
-    NO_LABELS,
-    NO_USERS,
-    AttachedSchema,
-    Page,
-    PageRequest,
-    SchemaUse,
-    Subscription,
-    Topic,
-)
-from ams.storage.registry.statements import RegistryContext, page_of, record
-from ams.storage.registry.tables import (
-    memberships,
-    projects,
-    schemas,
-    subscription_access,
-    subscription_tallies,
-    subscriptions,
-    topic_access,
-    topic_schemas,
-    topics,
-)
+from ams.storage.registry.records import ANY_USE, NO_LABELS, NO_USERS, AttachedSchema, SchemaUse, Subscription, Topic
+from ams.storage.registry.statements import RegistryContext, is_named, record
+from ams.storage.registry.tables import memberships, projects, schemas, subscriptions, topic_schemas, topics
 from ams.storage.registry.users import add_memberships
 
 PushChange = Callable[[PushConfig | None], PushConfig | None]  # of the current one; if it raises, nothing changes
+_Alteration = Callable[[Connection, Row[Any]], Mapping[str, object]]  # returns the new values of a row
+
+
+TOPICS_WITH_SCHEMA = (
+    select(
+        topics, schemas.c.id.label("schema_id"), schemas.c.name.label("schema_name"), schemas.c.revision,
+        topic_schemas.c.encoding, topic_schemas.c.first_revision, topic_schemas.c.last_revision,
+    )
+    .outerjoin(topic_schemas, topic_schemas.c.topic_id == topics.c.id)
+    .outerjoin(schemas, schemas.c.id == topic_schemas.c.schema_id)
+)  # fmt: skip
 
 
 class TopicRecords(ResourceRecords[Topic, TopicName]):
     """Topics by project and name."""
 
-    _kind, _gone, _table, _access = TOPIC, TopicGone, topics, topic_access
-    _query = (
-        select(
-            topics, schemas.c.id.label("schema_id"), schemas.c.name.label("schema_name"), schemas.c.revision,
-            topic_schemas.c.encoding, topic_schemas.c.first_revision, topic_schemas.c.last_revision,
-        )
-        .outerjoin(topic_schemas, topic_schemas.c.topic_id == topics.c.id)
-        .outerjoin(schemas, schemas.c.id == topic_schemas.c.schema_id)
-    )  # fmt: skip
+    _kind, _gone, _table, _access = TOPIC, TopicGone, topics, tables.topic_access
+    _query = TOPICS_WITH_SCHEMA
 
     def __init__(self, shared: RegistryContext) -> None:
         super().__init__(shared)
@@ -140,8 +124,7 @@ class TopicRecords(ResourceRecords[Topic, TopicName]):
             if schema:
                 _attach(connection, project, identity, schema, use)
             changed = self._find(connection, project, name)
-            if changed is None:
-                raise TopicGone
+            assert changed is not None  # its row was changed just now
             return changed
 
         return await self._database.write(work, self._forget(project, name))
@@ -191,8 +174,7 @@ class TopicRecords(ResourceRecords[Topic, TopicName]):
 
 
 def _attach(connection: Connection, project: ProjectId, topic: str, name: SchemaName, use: SchemaUse) -> AttachedSchema:
-    known = select(schemas).where((schemas.c.project_id == project) & (schemas.c.name == name))
-    row = connection.execute(known).first()
+    row = connection.execute(select(schemas).where(is_named(schemas, project, name))).first()
     if row is None:
         raise NotFound("Schema doesn't exist")
     columns = use._asdict() | {"encoding": use.encoding or None}
@@ -222,14 +204,15 @@ class Expiring(NamedTuple):
     used: Milliseconds  # last stored use, or creation
 
 
+_TALLIES = tables.subscription_tallies
 # Subscriptions that may expire.
 PARALLEL = (
     select(
         subscriptions.c.id, projects.c.name.label("project"), subscriptions.c.name, subscriptions.c.parallel,
-        subscriptions.c.created_on, subscriptions.c.used_on, subscription_tallies.c.last_pull,
+        subscriptions.c.created_on, subscriptions.c.used_on, _TALLIES.c.last_pull,
     )
     .join(projects, projects.c.id == subscriptions.c.project_id)
-    .outerjoin(subscription_tallies, subscription_tallies.c.subscription_id == subscriptions.c.id)
+    .outerjoin(_TALLIES, _TALLIES.c.subscription_id == subscriptions.c.id)
     .where(subscriptions.c.parallel.is_not(None))
     .order_by(subscriptions.c.number)
 )  # fmt: skip
@@ -238,12 +221,8 @@ PARALLEL = (
 class SubscriptionRecords(ResourceRecords[Subscription, SubscriptionName]):
     """Subscriptions by project and name."""
 
-    _kind, _gone, _table, _access = SUBSCRIPTION, SubscriptionGone, subscriptions, subscription_access
+    _kind, _gone, _table, _access = SUBSCRIPTION, SubscriptionGone, subscriptions, tables.subscription_access
     _query = select(subscriptions)
-
-    def __init__(self, shared: RegistryContext) -> None:
-        super().__init__(shared)
-        self._pushed = push.PushedRecords(shared.database)
 
     async def of_topic(self, project: ProjectId, topic: TopicName) -> Sequence[SubscriptionName]:
         """Return the names of all subscriptions to a topic's name, oldest first."""
@@ -251,11 +230,13 @@ class SubscriptionRecords(ResourceRecords[Subscription, SubscriptionName]):
         query = select(subscriptions.c.name).where(is_asked).order_by(subscriptions.c.number)
         return await self._database.rows(query, lambda row: row.name)
 
-    async def page_of_topic(self, project: ProjectId, topic: TopicName, page: PageRequest) -> Page[SubscriptionName]:
+    async def page_of_topic(
+        self, project: ProjectId, topic: TopicName, page: records.PageRequest
+    ) -> records.Page[SubscriptionName]:
         """Return a page of the names of a topic's subscriptions, newest first, without detached ones."""
         is_asked = (subscriptions.c.project_id == project) & (subscriptions.c.topic == topic)
         query = select(subscriptions.c.number, subscriptions.c.name).where(is_asked & snapshots.IS_ATTACHED)
-        return await page_of(self._database, query, subscriptions.c.number, page, lambda row: row.name)
+        return await self._page(query, subscriptions.c.number, page, lambda row: row.name)
 
     async def all(self) -> Sequence[Subscription]:
         """Return all subscriptions of all projects, oldest first, without access lists."""
@@ -317,10 +298,6 @@ class SubscriptionRecords(ResourceRecords[Subscription, SubscriptionName]):
         )
         return dict(await self._database.rows(query, lambda row: (row.id, Title(row.project, row.name))))
 
-    async def push_subscriptions(self) -> Sequence[push.Pushed]:
-        """Return all subscriptions with push delivery, oldest first; the same object if nothing has changed."""
-        return await self._pushed.all()
-
     async def create(
         self,
         identity: SubscriptionId,
@@ -365,12 +342,7 @@ class SubscriptionRecords(ResourceRecords[Subscription, SubscriptionName]):
         self, project: ProjectId, name: SubscriptionName, change: OptionsChange, expected: Precondition = ANY_VERSION
     ) -> Subscription:
         """Replace the options atomically; return the subscription. Raises `SubscriptionGone`, then as `change`."""
-
-        def work(connection: Connection) -> Subscription:
-            row = self._lock_row(connection, project, name, expected)
-            return self._update_row(connection, project, name, parallel=change(row.parallel))
-
-        return await self._database.write(work, self._forget(project, name))
+        return await self._alter(project, name, expected, lambda _, row: {"parallel": change(row.parallel)})
 
     async def detach(
         self,
@@ -382,12 +354,11 @@ class SubscriptionRecords(ResourceRecords[Subscription, SubscriptionName]):
     ) -> Subscription:
         """Replace the options and stop push delivery atomically, as `change_options` and `change_push` do."""
 
-        def work(connection: Connection) -> Subscription:
-            row = self._lock_row(connection, project, name, expected)
+        def alter(connection: Connection, row: Row[Any]) -> Mapping[str, object]:
             _follow_push(connection, row, None, worker)
-            return self._update_row(connection, project, name, parallel=change(row.parallel), push=None)
+            return {"parallel": change(row.parallel), "push": None}
 
-        return await self._database.write(work, self._forget(project, name))
+        return await self._alter(project, name, expected, alter)
 
     async def change_push(
         self,
@@ -402,13 +373,12 @@ class SubscriptionRecords(ResourceRecords[Subscription, SubscriptionName]):
         Without endpoint its secrets are deleted. Returns the subscription. Raises `SubscriptionGone`, then as `change`.
         """
 
-        def work(connection: Connection) -> Subscription:
-            row = self._lock_row(connection, project, name, expected)
+        def alter(connection: Connection, row: Row[Any]) -> Mapping[str, object]:
             after = change(row.push)
             _follow_push(connection, row, after, worker)
-            return self._update_row(connection, project, name, push=after)
+            return {"push": after}
 
-        return await self._database.write(work, self._forget(project, name))
+        return await self._alter(project, name, expected, alter)
 
     async def place_worker(self, worker: UserId) -> None:
         """Add the worker to all access lists where it delivers. Call at the start, before anything is cached."""
@@ -433,22 +403,23 @@ class SubscriptionRecords(ResourceRecords[Subscription, SubscriptionName]):
 
         return await self._database.write(work, self._forget(project, name), grows=False)
 
-    def _lock_row(
-        self, connection: Connection, project: ProjectId, name: SubscriptionName, expected: Precondition
-    ) -> Row[Any]:
-        row = connection.execute(select(subscriptions).where(self._is(project, name)).with_for_update()).first()
-        if row is None:
-            raise SubscriptionGone
-        expected.check(lambda: self._find(connection, project, name))
-        return row
-
-    def _update_row(
-        self, connection: Connection, project: ProjectId, name: SubscriptionName, **values: object
+    async def _alter(
+        self, project: ProjectId, name: SubscriptionName, expected: Precondition, alter: _Alteration
     ) -> Subscription:
-        connection.execute(update(subscriptions).where(self._is(project, name)).values(**values))
-        changed = self._find(connection, project, name)
-        assert changed is not None  # its row is locked
-        return changed
+        """Store the new values that `alter` returns for a locked row. Raises `SubscriptionGone`, then as `alter`."""
+        known = self._is(project, name)
+
+        def work(connection: Connection) -> Subscription:
+            row = connection.execute(select(subscriptions).where(known).with_for_update()).first()
+            if row is None:
+                raise SubscriptionGone
+            expected.check(lambda: self._find(connection, project, name))
+            connection.execute(update(subscriptions).where(known).values(**alter(connection, row)))
+            changed = self._find(connection, project, name)
+            assert changed is not None  # its row is locked
+            return changed
+
+        return await self._database.write(work, self._forget(project, name))
 
     def _record(self, row: Row[Any], authorized: frozenset[UserId] = NO_USERS) -> Subscription:
         return record(Subscription, row, authorized=authorized)
@@ -472,7 +443,7 @@ def _place_worker(
     """
     if worker is None:
         return
-    access = subscription_access
+    access = tables.subscription_access
     own = (access.c.resource_id == subscription) & (access.c.user_id == worker)
     if not delivered:
         connection.execute(delete(access).where(own))

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, bindparam, delete, func, insert, select, update
+from sqlalchemy import Connection, Row, Select, delete, func, insert, select, update
 
 from ams.core.errors import AlreadyExists, InvalidInput, NotFound
 from ams.core.names import ProjectId, SchemaId, SchemaName, new_uuid
@@ -13,7 +13,7 @@ from ams.core.versions import ANY_VERSION, Precondition
 from ams.storage.database.database import first
 from ams.storage.database.invalidation import SCHEMA, Invalidation
 from ams.storage.registry.records import Schema, SchemaContent
-from ams.storage.registry.statements import Records, record
+from ams.storage.registry.statements import Records, is_named, record
 from ams.storage.registry.tables import TAKEN, schema_revisions, schemas, topic_schemas, topics
 
 NO_SCHEMA, NO_REVISION = "Schema doesn't exist", "Schema revision doesn't exist"
@@ -24,8 +24,7 @@ class SchemaRecords(Records):
 
     async def find(self, project: ProjectId, name: SchemaName) -> Schema | None:
         """Return a schema at its newest revision, or None."""
-        condition = (schemas.c.project_id == project) & (schemas.c.name == name)
-        return await self._database.row(_NEWEST_SCHEMAS.where(condition), _schema)
+        return await self._database.row(_NEWEST_SCHEMAS.where(is_named(schemas, project, name)), _schema)
 
     async def all(self, project: ProjectId) -> Sequence[Schema]:
         """Return a project's schemas at their newest revisions, oldest first."""
@@ -65,7 +64,7 @@ class SchemaRecords(Records):
         """
 
         def look(connection: Connection) -> None:
-            if connection.scalar(_BY_NAME, {"project": project, "schema": name}) is not None:
+            if connection.scalar(select(schemas.c.id).where(is_named(schemas, project, name))) is not None:
                 raise AlreadyExists(TAKEN["schemas_project_id_unique"])
             if content is not None:
                 self._quotas.require(connection, project, *more, more=more)
@@ -172,9 +171,6 @@ _SCHEMAS: Select[Any] = select(
     schema_revisions.c.payload, schema_revisions.c.attributes, schema_revisions.c.created_on,
 ).join(schema_revisions, schema_revisions.c.schema_id == schemas.c.id)  # fmt: skip
 _NEWEST_SCHEMAS = _SCHEMAS.where(schema_revisions.c.revision == schemas.c.revision)
-_BY_NAME = select(schemas.c.id).where(
-    schemas.c.project_id == bindparam("project"), schemas.c.name == bindparam("schema")
-)
 
 
 def _find(connection: Connection, schema: SchemaId) -> Schema | None:

@@ -21,9 +21,10 @@ from ams.core.errors import RegistryUnavailable, Unusable
 from ams.storage.database.database import Database
 from ams.storage.database.schema import reason
 from ams.storage.files import Disk
-from ams.storage.registry.logins import hash_of, secret_of
+from ams.storage.registry.logins import hash_of, sealed_columns, secret_of
 from ams.storage.registry.statements import Records, with_user_and_creator
 from ams.storage.registry.tables import REGISTRY, issuers, keys, named_tokens, push_secrets, signing_keys, users
+from ams.storage.registry.users import token_columns
 from ams.storage.secrets import Secrets, key_file
 
 PUSH = "push"  # purpose: tokens of deliveries in Google's form
@@ -71,21 +72,17 @@ NEXT_KEY_ENDING = ".next"  # suffix of the file of the next key
 
 def encrypt_anew(connection: Connection, old: Secrets, new: Secrets) -> int:
     """Encrypt all secrets with another key and delete signing keys; return the number of tokens. Raises `Damaged`."""
-    tokens, owners = [], connection.execute(select(users.c.id, users.c.token_sealed)).all()
-    for row in owners:
-        token = old.decrypt(row.token_sealed, row.id)
-        tokens.append({"row": row.id, "digest": new.digest(token), "sealed": new.encrypt(token, row.id)})
-    if tokens:
-        change = update(users).where(users.c.id == bindparam("row"))
-        change = change.values(token_digest=bindparam("digest"), token_sealed=bindparam("sealed"))
-        connection.execute(change, tokens)
-    named = []
-    for each in connection.execute(with_user_and_creator(named_tokens)).all():
-        hashed = hash_of(old, each)
-        named.append({"row": each.id, "known_by": new.digest(hashed), "anew": new.seal(hashed, each.id)})
-    if named:
-        change = update(named_tokens).where(named_tokens.c.id == bindparam("row"))
-        connection.execute(change.values(digest=bindparam("known_by"), sealed=bindparam("anew")), named)
+    own = [
+        {"row": each.id, **token_columns(new, old.decrypt(each.token_sealed, each.id), each.id)}
+        for each in connection.execute(select(users.c.id, users.c.token_sealed))
+    ]
+    named = [
+        {"row": each.id, **sealed_columns(new, hash_of(old, each), each.id)}
+        for each in connection.execute(with_user_and_creator(named_tokens))
+    ]
+    for table, rows in ((users, own), (named_tokens, named)):
+        if rows:
+            connection.execute(update(table).where(table.c.id == bindparam("row")), rows)
     for each in connection.execute(select(push_secrets)).all():
         sealed = new.seal_push(old.open_push(each.sealed, each.subscription_id), each.subscription_id)
         connection.execute(update(push_secrets).where(push_secrets.c.number == each.number).values(sealed=sealed))
@@ -94,7 +91,7 @@ def encrypt_anew(connection: Connection, old: Secrets, new: Secrets) -> int:
         connection.execute(update(issuers).where(issuers.c.id == each.id).values(secret=sealed))
     connection.execute(delete(signing_keys))
     connection.execute(update(keys).values(fingerprint=new.fingerprint))
-    return len(tokens) + len(named)
+    return len(own) + len(named)
 
 
 async def settle(url: str, path: str, files: Disk | None = None) -> None:

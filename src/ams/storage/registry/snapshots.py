@@ -12,7 +12,7 @@ from ams.core.names import Offset, ProjectId, SnapshotName, TopicId, topic_id, t
 from ams.core.offsets import decode_bitmap, encode_bitmap
 from ams.storage.database.database import first
 from ams.storage.registry.records import Page, PageRequest, Snapshot
-from ams.storage.registry.statements import Records, page_of, record
+from ams.storage.registry.statements import Records, is_named, record
 from ams.storage.registry.tables import snapshots, subscriptions, topics
 
 MAX_SNAPSHOTS = 5000  # of one project
@@ -38,7 +38,7 @@ class SnapshotRecords(Records):
             created_on=made.created_on, expires_on=made.expires_on, labels=made.labels,
         )  # fmt: skip
         has_expired = snapshots.c.expires_on <= self._retention_clock.wall()
-        expired = sa.delete(snapshots).where(_is(made.project_id, made.name), has_expired)
+        expired = sa.delete(snapshots).where(is_named(snapshots, made.project_id, made.name), has_expired)
         of_project = snapshots.c.project_id == made.project_id
         count = self._there(sa.select(sa.func.count()).select_from(snapshots)).where(of_project)
 
@@ -55,18 +55,18 @@ class SnapshotRecords(Records):
 
     async def find(self, project: ProjectId, name: SnapshotName) -> Snapshot | None:
         """Return a snapshot, or None. Raises `Damaged`."""
-        query = self._there(_LISTED.add_columns(snapshots.c.done)).where(_is(project, name))
+        query = self._there(_LISTED.add_columns(snapshots.c.done)).where(is_named(snapshots, project, name))
         return await self._database.row(query, lambda row: _snapshot(row, done_of(row)))
 
     async def page(self, project: ProjectId, page: PageRequest) -> Page[Snapshot]:
         """Return a page of a project's snapshots, newest first. Raises `InvalidInput` "Invalid page token"."""
         query = self._there(_LISTED).where(snapshots.c.project_id == project)
-        return await page_of(self._database, query, snapshots.c.number, page, _snapshot)
+        return await self._page(query, snapshots.c.number, page, _snapshot)
 
     async def of_topic(self, topic: TopicId, page: PageRequest) -> Page[SnapshotName]:
         """Return a page of the names of a topic's snapshots, newest first. Raises `InvalidInput`."""
         query = self._there(_LISTED).where(snapshots.c.topic_id == topic_id_text(topic))
-        return await page_of(self._database, query, snapshots.c.number, page, lambda row: row.name)
+        return await self._page(query, snapshots.c.number, page, lambda row: row.name)
 
     async def set_labels(self, project: ProjectId, name: SnapshotName, labels: Mapping[str, str]) -> Snapshot | None:
         """Replace the labels of a snapshot; return it without `done`, or None."""
@@ -78,7 +78,7 @@ class SnapshotRecords(Records):
 
     async def delete(self, project: ProjectId, name: SnapshotName) -> bool:
         """Delete a snapshot; return whether it existed."""
-        removal = self._there(sa.delete(snapshots)).where(_is(project, name))
+        removal = self._there(sa.delete(snapshots)).where(is_named(snapshots, project, name))
         return await self._database.change(removal, grows=False) > 0
 
     async def floors(self) -> Sequence[tuple[TopicId, Offset]]:
@@ -92,12 +92,12 @@ class SnapshotRecords(Records):
         return await self._database.change(removal, grows=False)
 
     async def _change(self, project: ProjectId, name: SnapshotName, **values: object) -> Snapshot | None:
-        change = self._there(sa.update(snapshots)).where(_is(project, name)).values(**values)
+        change = self._there(sa.update(snapshots)).where(is_named(snapshots, project, name)).values(**values)
 
         def work(connection: sa.Connection) -> Snapshot | None:
             if not connection.execute(change).rowcount:
                 return None
-            return first(connection, _LISTED.where(_is(project, name)), _snapshot)
+            return first(connection, _LISTED.where(is_named(snapshots, project, name)), _snapshot)
 
         return await self._database.write(work)
 
@@ -109,10 +109,6 @@ _LISTED: sa.Select[Any] = sa.select(
     snapshots.c.number, snapshots.c.project_id, snapshots.c.name, snapshots.c.topic_id, topics.c.name.label("topic"),
     snapshots.c.floor, snapshots.c.created_on, snapshots.c.expires_on, snapshots.c.labels,
 ).join(topics, topics.c.id == snapshots.c.topic_id)  # fmt: skip
-
-
-def _is(project: ProjectId, name: SnapshotName) -> sa.ColumnElement[bool]:
-    return (snapshots.c.project_id == project) & (snapshots.c.name == name)
 
 
 def done_of(row: sa.Row[Any]) -> BitMap64:

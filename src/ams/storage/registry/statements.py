@@ -1,7 +1,6 @@
 """Statements for both SQLite and PostgreSQL: bulk statements with dialect-specific parts, and pages of lists."""
 
 import base64
-import binascii
 import json
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -12,7 +11,7 @@ import sqlalchemy as sa
 
 from ams.core.clock import Clock
 from ams.core.errors import InvalidInput
-from ams.core.names import UserId
+from ams.core.names import ProjectId, UserId
 from ams.core.retention_clock import RetentionClock
 from ams.storage.database.database import Database
 from ams.storage.registry.records import Page, PageRequest
@@ -98,14 +97,19 @@ class RegistryContext(NamedTuple):
     clock: Clock
     retention_clock: RetentionClock
     quotas: "QuotaRecords"
-    cache_size: int
 
 
 class Records:
     """A part of the registry."""
 
     def __init__(self, shared: RegistryContext) -> None:
-        self._database, self._secrets, self._clock, self._retention_clock, self._quotas, _ = shared
+        self._database, self._secrets, self._clock, self._retention_clock, self._quotas = shared
+
+    async def _page(
+        self, query: sa.Select[Any], number: sa.Column[int], page: PageRequest, make: Callable[[sa.Row[Any]], T]
+    ) -> Page[T]:
+        """Return a page of values made from rows, as `read_page` does."""
+        return await self._database.read(lambda connection: read_page(connection, query, number, page).map(make))
 
 
 def record(kind: type[K], row: sa.Row[Any], **more: Any) -> K:
@@ -128,6 +132,11 @@ def with_user_and_creator(table: sa.Table) -> sa.Select[Any]:
     return query.order_by(table.c.number)
 
 
+def is_named(table: sa.Table, project: ProjectId, name: str) -> sa.ColumnElement[bool]:
+    """Return the condition that a row has this name in a project."""
+    return (table.c.project_id == project) & (table.c.name == name)
+
+
 def existing(user: UserId | None) -> sa.ScalarSelect[Any]:
     """Return a user's identity for a column of creators, null for a deleted user."""
     return sa.select(users.c.id).where(users.c.id == user).scalar_subquery()
@@ -142,7 +151,7 @@ def page_start(token: str) -> int:
     """Parse the number of a token. Raises `InvalidInput` "Invalid page token"."""
     try:
         digits = base64.b64decode(token, validate=True)
-    except (binascii.Error, ValueError):
+    except ValueError:
         raise InvalidInput("Invalid page token") from None
     if not digits.isdigit() or len(digits) > 18:
         raise InvalidInput("Invalid page token")
@@ -176,14 +185,3 @@ def read_page(
     if len(rows) <= page.size:
         return Page(rows, "", total)
     return Page(rows[: page.size], page_token(rows[page.size].number), total)
-
-
-async def page_of(
-    database: Database,
-    query: sa.Select[Any],
-    number: sa.Column[int],
-    page: PageRequest,
-    make: Callable[[sa.Row[Any]], T],
-) -> Page[T]:
-    """Return a page of values made from rows, as `read_page` does."""
-    return await database.read(lambda connection: read_page(connection, query, number, page).map(make))

@@ -42,9 +42,6 @@ TAKEN = {
 }
 
 
-_object = msgspec.json.Decoder(dict[str, Any])
-
-
 @functools.lru_cache(1024)
 def _roles(text: str) -> tuple[str, ...]:
     return tuple(json.loads(text))  # cached: few distinct values, hundreds per page of users
@@ -81,58 +78,32 @@ class _Structure(sa.TypeDecorator[Any]):
         return None if value is None else self._decoder.decode(value)
 
 
-class _Push(_Structure):
-    """A push configuration. Credentials in URLs, which older versions stored, are removed when read."""
+class _Collection(_Structure):
+    """A JSON column whose values are instances of a collection; null: an empty one."""
 
     cache_ok = True
 
-    def process_result_value(self, value: str | None, dialect: sa.Dialect) -> Any:
-        config = super().process_result_value(value, dialect)
-        return config if value is None or "@" not in value else config.without_credentials()
-
-
-class _Json(sa.TypeDecorator[Mapping[str, Any]]):
-    """A JSON column whose values are mappings; null: empty."""
-
-    impl = sa.Text
-    cache_ok = True
-
-    def process_bind_param(self, value: Mapping[str, Any] | None, dialect: sa.Dialect) -> str | None:
-        return msgspec.json.encode(dict(value)).decode() if value else None
-
-    def process_result_value(self, value: str | None, dialect: sa.Dialect) -> Mapping[str, Any]:
-        return _object.decode(value) if value else {}
-
-
-class _Bindings(_Structure):
-    """A column of IAM bindings; null: none."""
-
-    cache_ok = True
-
-    def process_bind_param(self, value: Bindings | None, dialect: sa.Dialect) -> str | None:
+    def process_bind_param(self, value: Any, dialect: sa.Dialect) -> str | None:
         return super().process_bind_param(value or None, dialect)
 
-    def process_result_value(self, value: str | None, dialect: sa.Dialect) -> Bindings:
-        found: Bindings | None = super().process_result_value(value, dialect)
-        return found or ()
+    def process_result_value(self, value: str | None, dialect: sa.Dialect) -> Any:
+        return self.kind() if value is None else super().process_result_value(value, dialect)
 
 
 def _iam_column() -> sa.Column[Bindings]:
-    return sa.Column("iam", _Bindings(Bindings), comment="JSON list of IAM bindings without effect; null: none")
+    return sa.Column("iam", _Collection(Bindings), comment="JSON list of IAM bindings without effect; null: none")
 
 
 def _label_column() -> sa.Column[Mapping[str, str]]:
-    return sa.Column("labels", _Json, comment="JSON object of texts; null: none")
+    return sa.Column("labels", _Collection(dict[str, Any]), comment="JSON object of texts; null: none")
 
 
 def _numbered_table(name: str, *parts: SchemaItem) -> sa.Table:
-    """Make a table with the column `number`."""
     number = sa.Column("number", sa.Integer, primary_key=True, autoincrement=True)
     return sa.Table(name, METADATA, number, *parts, sqlite_autoincrement=True)
 
 
 def _identified_table(name: str, *parts: SchemaItem) -> sa.Table:
-    """Make a table with the columns `number` and `id`."""
     return _numbered_table(name, sa.Column("id", sa.String(36), nullable=False, unique=True), *parts)
 
 
@@ -194,7 +165,7 @@ projects = _identified_table(
     sa.Column(
         "retention", sa.BigInteger, comment="milliseconds, for topics without their own; null: the log's default"
     ),
-    sa.Column("quotas", _Json, comment="JSON object of numbers: its own quotas; null: none"),
+    sa.Column("quotas", _Collection(dict[str, Any]), comment="JSON object of numbers: its own quotas; null: none"),
     sa.Column(
         "strict_data", sa.Boolean, comment="whether data that is not base64 is refused; null: as the setting says"
     ),
@@ -228,7 +199,7 @@ subscriptions = _identified_table(
     sa.Column("name", sa.Text, nullable=False),
     sa.Column("topic", sa.Text, nullable=False, comment="a name: the topic may go and come back"),
     sa.Column("ack_deadline_seconds", sa.Integer, nullable=False, comment="seconds"),
-    sa.Column("push", _Push(PushConfig), comment="JSON; null: a pull subscription"),
+    sa.Column("push", _Structure(PushConfig), comment="JSON; null: a pull subscription"),
     *_times("created_on"),
     sa.Column("parallel", _Structure(ParallelOptions), comment="JSON; null: an ordered subscription"),
     sa.Column(
@@ -262,9 +233,8 @@ snapshots = _numbered_table(
 
 
 def _access(name: str, resources: sa.Table) -> sa.Table:
-    return sa.Table(
+    return _table(
         name,
-        METADATA,
         sa.Column("resource_id", sa.String(36), sa.ForeignKey(resources.c.id, ondelete="CASCADE"), primary_key=True),
         sa.Column("position", sa.Integer, primary_key=True),
         _of("user_id", "users.id", nullable=False, index=True),

@@ -17,32 +17,11 @@ from ams.core.versions import ANY_VERSION, Precondition
 from ams.storage.database.database import first
 from ams.storage.database.invalidation import PRINCIPAL, Cache, Invalidation
 from ams.storage.database.schema import Work
+from ams.storage.registry import records, tables
 from ams.storage.registry.projects import QuotaRecords
-from ams.storage.registry.records import (
-    Applicant,
-    KeyHolder,
-    Login,
-    Membership,
-    Page,
-    PageRequest,
-    Principal,
-    Registration,
-    User,
-    UserDetails,
-)
+from ams.storage.registry.records import KeyHolder, Login, Membership, Page, PageRequest, Principal, User, UserDetails
 from ams.storage.registry.statements import Records, RegistryContext, existing, read_page, record, with_creator
-from ams.storage.registry.tables import (
-    bindings,
-    memberships,
-    named_tokens,
-    projects,
-    registrations,
-    subscription_access,
-    subscriptions,
-    topic_access,
-    topics,
-    users,
-)
+from ams.storage.registry.tables import bindings, memberships, named_tokens, projects, registrations, users
 from ams.storage.secrets import Secrets, new_token, token_hash
 
 logger = structlog.get_logger("ams.registry")
@@ -61,7 +40,7 @@ class UserRecords(Records):
         super().__init__(shared)
         # Keyed by the token's text: hashes of a dictionary are randomised per process, so the time of a miss reveals
         # nothing about valid tokens.
-        self._principals: Cache[str, Principal] = shared.database.invalidations.new_cache(shared.cache_size)
+        self._principals: Cache[str, Principal] = shared.database.invalidations.new_cache()
         self.known_principal = self._principals.find_cached  # by token, cache only; on None ask `principal`
         shared.database.invalidations.on(PRINCIPAL, self._forget)
 
@@ -139,7 +118,7 @@ class UserRecords(Records):
             id=identity, service_roles=details.service_roles or (),
             created_on=now, modified_on=now,
             created_by=existing(created_by), made_in=made_in,
-            **texts, **self._token_columns(token or new_token(), identity),
+            **texts, **token_columns(self._secrets, token or new_token(), identity),
         )  # fmt: skip
 
         def work(connection: sa.Connection) -> User:
@@ -184,7 +163,8 @@ class UserRecords(Records):
         self, user: UserId, token: str = "", *, check: Callable[[User], None] = lambda _: None
     ) -> User | None:
         """Replace the token of a user; the old one is invalid on return. `check` may raise. None: no such user."""
-        change = sa.update(users).where(users.c.id == user).values(**self._token_columns(token or new_token(), user))
+        columns = token_columns(self._secrets, token or new_token(), user)
+        change = sa.update(users).where(users.c.id == user).values(**columns)
 
         def work(connection: sa.Connection) -> User | None:
             before = user_where(connection, self._secrets, users.c.id == user)
@@ -230,7 +210,15 @@ class UserRecords(Records):
 
     async def _read_principal(self, token: str) -> Principal | None:
         own, named = self._secrets.digest(token), self._secrets.digest(token_hash(token))
-        return await self._database.read(lambda connection: bearer_of(connection, own, named))
+
+        def work(connection: sa.Connection) -> Principal | None:
+            row = connection.execute(_BEARERS.where(users.c.token_digest == own)).first()
+            if row is not None:
+                return _with_roles(connection, row)
+            row = connection.execute(_BY_NAMED_TOKEN.where(named_tokens.c.digest == named)).first()
+            return None if row is None else _with_roles(connection, row, _login(row))
+
+        return await self._database.read(work)
 
     async def _write(self, user: UserId, work: Work[T], *, large: bool = False, grows: bool = True) -> T:
         """Run work that changes a user, and invalidate the cache of its tokens before any caller sees the outcome."""
@@ -253,8 +241,10 @@ class UserRecords(Records):
         change = sa.update(users).where(users.c.id == user)
         connection.execute(change.values(modified_on=self._clock.wall(), **values))
 
-    def _token_columns(self, token: str, owner: UserId) -> dict[str, Any]:
-        return {"token_digest": self._secrets.digest(token), "token_sealed": self._secrets.encrypt(token, owner)}
+
+def token_columns(secrets: Secrets, token: str, owner: UserId) -> dict[str, Any]:
+    """Return the columns of an own token."""
+    return {"token_digest": secrets.digest(token), "token_sealed": secrets.encrypt(token, owner)}
 
 
 def _membership_of(user: UserId, project: ProjectId) -> sa.ColumnElement[bool]:
@@ -292,23 +282,14 @@ def _on_lists(resources: sa.Table, access: sa.Table) -> sa.Select[Any]:
     )
 
 
-_OF_TOPICS = _on_lists(topics, topic_access)
-_OF_SUBSCRIPTIONS = _on_lists(subscriptions, subscription_access)
+_OF_TOPICS = _on_lists(tables.topics, tables.topic_access)
+_OF_SUBSCRIPTIONS = _on_lists(tables.subscriptions, tables.subscription_access)
 
 
 def user_where(connection: sa.Connection, secrets: Secrets, condition: sa.ColumnElement[bool]) -> User | None:
     """Return the user that matches a condition, with its memberships."""
     row = connection.execute(_USERS.where(condition)).first()
     return _user(row, secrets, _memberships(connection, [row.id])[row.id]) if row else None
-
-
-def bearer_of(connection: sa.Connection, own: str, named: str) -> Principal | None:
-    """Return the user of a token, by the digest of the own, then of a named token."""
-    row = connection.execute(_BEARERS.where(users.c.token_digest == own)).first()
-    if row is not None:
-        return _with_roles(connection, row)
-    row = connection.execute(_BY_NAMED_TOKEN.where(named_tokens.c.digest == named)).first()
-    return _with_roles(connection, row, _login(row)) if row is not None else None
 
 
 def key_holder(connection: sa.Connection, key: str) -> KeyHolder | None:
@@ -412,16 +393,16 @@ class RegistrationRecords(Records):
         super().__init__(shared)
         self._users = users
 
-    async def find(self, registration: RegistrationId) -> Registration | None:
+    async def find(self, registration: RegistrationId) -> records.Registration | None:
         """Return a registration, or None."""
         return await self._database.row(_REGISTRATIONS.where(registrations.c.id == registration), _registration)
 
-    async def all(self, filters: Mapping[str, str]) -> Sequence[Registration]:
+    async def all(self, filters: Mapping[str, str]) -> Sequence[records.Registration]:
         """Return the registrations that match filters (`REGISTRATION_FILTERS`), oldest first."""
         query = _REGISTRATIONS.where(*(registrations.c[column] == value for column, value in filters.items()))
         return await self._database.rows(query.order_by(registrations.c.number), _registration)
 
-    async def create(self, applicant: Applicant) -> Registration:
+    async def create(self, applicant: records.Applicant) -> records.Registration:
         """Store a pending registration. Raises `AlreadyExists` if a user or pending registration has the name (U5)."""
         identity, now = RegistrationId(new_uuid()), self._clock.wall()
         row = sa.insert(registrations).values(
@@ -429,7 +410,7 @@ class RegistrationRecords(Records):
             **asdict(applicant),
         )  # fmt: skip
 
-        def work(connection: sa.Connection) -> Registration:
+        def work(connection: sa.Connection) -> records.Registration:
             if connection.scalar(sa.select(users.c.number).where(users.c.name == applicant.name)) is not None:
                 raise AlreadyExists("User already exists")
             connection.execute(row)
@@ -472,5 +453,5 @@ def _pending(registration: RegistrationId) -> sa.ColumnElement[bool]:
     return (registrations.c.id == registration) & (registrations.c.status == "pending")
 
 
-def _registration(row: sa.Row[Any]) -> Registration:
-    return record(Registration, row, applicant=record(Applicant, row), modified_by=row.creator)
+def _registration(row: sa.Row[Any]) -> records.Registration:
+    return record(records.Registration, row, applicant=record(records.Applicant, row), modified_by=row.creator)

@@ -24,7 +24,7 @@ from ams.core.clock import Clock, Milliseconds
 from ams.core.errors import LogUnavailable, OutcomeUnknown
 from ams.core.names import Offset
 from ams.storage.files import Disk
-from ams.storage.free_space import ReservedSpace
+from ams.storage.free_space import FreeSpace
 from ams.storage.log.embedded.catalog import TopicState
 from ams.storage.log.embedded.group_commit import (
     Append,
@@ -52,11 +52,12 @@ _MEASUREMENT_MS = 50  # how long a measurement of free space is used, less our o
 _FULL_DISK_BYTES = 1024 * 1024  # with less, or less than half of `min_free_bytes`, the disk is full: SQLite needs it
 
 
-class Space(ReservedSpace):
+class Space(FreeSpace):
     """Free space of the log's disk. On a shortage it deletes first the spares, then the reserve."""
 
     def __init__(self, files: Disk, folder: str, clock: Clock, options: LogOptions, spares: Spares) -> None:
-        super().__init__(files, os.path.join(folder, "reserve"), options.reserve_bytes, options.min_free_bytes)
+        reserve = os.path.join(folder, "reserve")
+        super().__init__(files, folder, options.min_free_bytes, reserve, options.reserve_bytes)
         self._spares, self._clock = spares, clock
         self._empty = min(_FULL_DISK_BYTES, options.min_free_bytes // 2)
         self._believed = 0

@@ -42,8 +42,7 @@ logger = structlog.get_logger("ams.dead_letters")
 class NotNext(Conflict):
     """The message is not the next one: the subscription was moved, and must be pulled again."""
 
-    def __init__(self) -> None:
-        super().__init__("Message is not the next one of the subscription")
+    default_message = "Message is not the next one of the subscription"
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ import structlog
 from ams.access.admission import Caller
 from ams.access.permissions import CONSUMER, PROJECT_ADMIN, PUBLISHER, SERVICE_ADMIN
 from ams.cluster.lease_table import Duty
-from ams.core.clock import Clock
+from ams.core.clock import Clock, Milliseconds, resource_date
 from ams.core.errors import InvalidInput, NotAllowed, TopicGone, Unavailable
 from ams.core.names import ProjectId, SubscriptionName, TopicId, TopicName, topic_id_text
 from ams.core.retention_clock import RetentionClock
@@ -29,6 +29,7 @@ from ams.storage.cursors.acks import CursorStore
 from ams.storage.log.base import Log
 from ams.storage.registry.history import HistoryRow, HistoryStore
 from ams.storage.registry.registry import Registry
+from ams.wire.service import History, ProjectHistory, SubscriptionHistory, TopicHistory
 
 SERVICE = "service"
 MINUTE_MS = 60_000
@@ -67,17 +68,6 @@ class Series:
     def at_end(self, place: int) -> list[int | None]:
         """Return a value at the end of each interval."""
         return [None if each is None else each[place] for each in self.values[1:]]
-
-
-@dataclass(frozen=True, slots=True)
-class MeasuredHistory:
-    """A history: intervals in seconds, and their ends in milliseconds since the epoch."""
-
-    interval: int
-    ends: Sequence[int]
-    project: Series | None
-    topics: Mapping[str, Series]
-    subscriptions: Mapping[str, Series]
 
 
 @dataclass(slots=True)
@@ -128,7 +118,7 @@ class MetricsHistory:
         if minute - self._written >= self.store.write_minutes:
             await self._write()
 
-    async def read(self, caller: Caller, asked: HistoryRequest) -> MeasuredHistory:
+    async def read(self, caller: Caller, asked: HistoryRequest) -> History:
         """Return the history of a project, for its administrators, and of some topics and subscriptions."""
         of = await self._identities(caller, asked)
         count, minutes = SPANS[asked.span]
@@ -141,12 +131,21 @@ class MetricsHistory:
             max((each for each in range(end - minutes + 1, end + 1) if each in sampled), default=None) for end in ends
         ]
         found = {name: _series(rows[identity], looks) for name, identity in of.items()}
-        return MeasuredHistory(
+        topics = {name: found["topic", name] for name in asked.topics}
+        subscriptions = {name: found["subscription", name] for name in asked.subscriptions}
+        project = None
+        if whole := found.get(("project", caller.here.name)):
+            project = ProjectHistory(whole.growth(0), whole.growth(1), whole.growth(2), whole.at_end(3))
+        return History(
             minutes * 60,
-            [each * MINUTE_MS for each in ends[1:]],
-            found.get(("project", caller.here.name)),
-            {name: found["topic", name] for name in asked.topics},
-            {name: found["subscription", name] for name in asked.subscriptions},
+            resource_date(Milliseconds(ends[0] * MINUTE_MS)),
+            resource_date(Milliseconds(last * MINUTE_MS)),
+            {name: TopicHistory(each.growth(0), each.growth(1)) for name, each in topics.items()},
+            {
+                name: SubscriptionHistory(each.growth(0), each.at_end(1), _ages(each.at_end(2), ends[1:]))
+                for name, each in subscriptions.items()
+            },
+            project,
         )
 
     async def _identities(self, caller: Caller, asked: HistoryRequest) -> dict[tuple[str, str], str]:
@@ -246,6 +245,12 @@ def _series(records: Mapping[int, Values], looks: Sequence[int | None]) -> Serie
             at += 1
         found.append(values)
     return Series(found)
+
+
+def _ages(oldest: Sequence[int | None], minutes: Sequence[int]) -> list[int | None]:
+    """Return the age in seconds of the oldest waiting message at the ends of intervals."""
+    pairs = zip(minutes, oldest, strict=True)
+    return [max(minute * MINUTE_MS - each, 0) // 1000 if each else None for minute, each in pairs]
 
 
 def _require(caller: Caller, role: str) -> None:

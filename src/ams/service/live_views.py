@@ -98,7 +98,7 @@ class TailReader:
         self.allowed -= len(found)
         skipped, self.offset = found[0].offset - self.offset, Offset(found[-1].offset + 1)
         chosen = self.filter
-        shown = found if chosen is None else [each for each in found if chosen.matches(attributes_of(each.fragment))]
+        shown = found if chosen is None else [each for each in found if chosen(attributes_of(each.fragment))]
         return Tail(shown, skipped) if shown or skipped else None
 
 

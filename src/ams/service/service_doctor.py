@@ -13,6 +13,7 @@ import contextlib
 import platform
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import and_
 from typing import NamedTuple, TypeVar
 
 import ams
@@ -63,13 +64,7 @@ class Inconsistencies(NamedTuple):
 
     def intersection(self, other: "Inconsistencies") -> "Inconsistencies":
         """Return the inconsistencies that the other look found too."""
-        return Inconsistencies(
-            self.topics_without_log & other.topics_without_log,
-            self.logs_without_topic & other.logs_without_topic,
-            self.subscriptions_without_cursor & other.subscriptions_without_cursor,
-            self.cursors_without_subscription & other.cursors_without_subscription,
-            self.past_the_end & other.past_the_end,
-        )
+        return Inconsistencies(*map(and_, self, other))
 
 
 def inconsistencies(held: EngineIdentities) -> Inconsistencies:
@@ -134,12 +129,9 @@ class ServiceDoctor:
     """Why the `registry` or the `cursors` are unavailable now; `Log.away` says it of the log."""
     again_after: float = SECOND_LOOK_SECONDS
     issuers: Issuers | None = None
-    copied_for: Callable[[], Milliseconds | None] = lambda: None
-    """Duration of a backup under way, which blocks retention; None without one."""
-    leap: Callable[[], Milliseconds] = lambda: Milliseconds(0)
-    """Leap of the wall clock, which blocks retention."""
-    not_base64: Callable[[], Mapping[TopicId, int]] = dict
-    """Messages by topic since the start whose data is not base64."""
+    copied_for: Callable[[], Milliseconds | None] = lambda: None  # age of a backup under way, which blocks retention
+    leap: Callable[[], Milliseconds] = lambda: Milliseconds(0)  # leap of the wall clock, which blocks retention
+    not_base64: Callable[[], Mapping[TopicId, int]] = dict  # messages since the start whose data is not base64
     nodes: Callable[[], Awaitable[Sequence[Holder]]] | None = None
 
     async def look(self) -> Sequence[Finding]:

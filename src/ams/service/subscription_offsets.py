@@ -52,10 +52,7 @@ class Seeker:
     registry: Registry
     log: Log
     cursors: CursorStore
-    moved: Callable[[SubscriptionId], None] = lambda _: None
-    """Called after a seek, to wake the pulls that wait on the subscription."""
-    own: Callable[[SubscriptionId], Awaitable[None]] | None = None
-    """Called before a seek of a parallel subscription, which its owner must do. Raises `OwnedElsewhere`."""
+    moved: Callable[[SubscriptionId], None] = lambda _: None  # called after a seek: wakes the pulls that wait
     working: ParallelSubscriptions | None = None
     retention_clock: RetentionClock = field(default_factory=lambda: RetentionClock(SystemClock()))
     used: Callable[[SubscriptionId], None] = lambda _: None
@@ -149,8 +146,9 @@ class Seeker:
                 return shown or Offsets(bounds.oldest, bounds.end, offset)
 
     async def _own(self, subscription: Subscription) -> None:
-        if subscription.parallel is not None and self.own is not None:
-            await self.own(subscription.id)
+        """Own a parallel subscription, which its owner alone moves. Raises `OwnedElsewhere`."""
+        if subscription.parallel is not None and self.working is not None:
+            await self.working.opened.own(subscription.id)
 
     async def _subscription(self, caller: Caller, name: SubscriptionName) -> Subscription:
         subscription = await find_subscription(self.registry, caller, name)

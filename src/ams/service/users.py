@@ -256,12 +256,12 @@ class Tokens:
 
     async def list(self, caller: Caller, user: UserName) -> Sequence[NamedToken]:
         """Return the tokens of a user, oldest first."""
-        owner = await self._find_owner(caller, user)
+        owner = await find_managed_user(self.registry, caller, user, or_itself=True)
         return await self.registry.named_tokens.of(owner.id)
 
     async def show(self, caller: Caller, user: UserName, name: TokenName) -> NamedToken:
         """Return a token of a user, without its text."""
-        owner = await self._find_owner(caller, user)
+        owner = await find_managed_user(self.registry, caller, user, or_itself=True)
         return require_found(await self.registry.named_tokens.find(owner.id, name), NotFound(UNKNOWN_NAME))
 
     async def create(
@@ -282,7 +282,7 @@ class Tokens:
         Raises `InvalidInput` for a time or rights that cannot be, `Conflict` when the user has too many,
         `AlreadyExists`.
         """
-        owner = await self._find_owner(caller, user)
+        owner = await find_managed_user(self.registry, caller, user, or_itself=True)
         until = self._until(caller, expires_on, lifetime)
         given = None if wanted is None else rights.validate(wanted, TOKEN_ACTIONS)
         if len(await self.registry.named_tokens.of(owner.id)) >= MAX_TOKENS:
@@ -293,19 +293,8 @@ class Tokens:
 
     async def revoke(self, caller: Caller, user: UserName, name: TokenName) -> None:
         """Revoke a token: it is invalid when this returns."""
-        owner = await self._find_owner(caller, user)
+        owner = await find_managed_user(self.registry, caller, user, or_itself=True)
         require_found(await self.registry.named_tokens.revoke(owner.id, name), NotFound(UNKNOWN_NAME))
-
-    async def _find_owner(self, caller: Caller, name: UserName) -> User:
-        """Return a user whose tokens the caller manages.
-
-        A roles file may let others than the user and service_admins do it, but not for a user with service roles:
-        otherwise a user could gain rights by it (17.3, U3).
-        """
-        user = await find_user(self.registry, name, caller)
-        if user.id != caller.user and user.service_roles and not caller.full_view:
-            raise NotAllowed
-        return user
 
     def _until(
         self, caller: Caller, expires_on: Milliseconds | None, lifetime: Milliseconds | None

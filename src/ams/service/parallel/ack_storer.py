@@ -20,17 +20,14 @@ from ams.storage.cursors.acks import AckUpdate, CursorStore, Horizon, join_horiz
 from ams.storage.registry.records import Subscription
 from ams.storage.registry.registry import Registry
 
-HORIZON_AHEAD_OFFSETS = 10_000
-"""Distance from the leases to the stored horizon, so that it is rarely stored."""
-MAX_TRIES = 5
-"""Tries of a call whose subscription is moved meanwhile."""
+HORIZON_AHEAD_OFFSETS = 10_000  # distance from the leases to the stored horizon, so that it is rarely stored
+MAX_TRIES = 5  # tries of a call whose subscription is moved meanwhile
 
 
 class SubscriptionMoved(Overloaded):
     """A seek moved the subscription, or another process owns it now. The call may be retried."""
 
-    def __init__(self) -> None:
-        super().__init__("Subscription was moved")
+    default_message = "Subscription was moved"
 
 
 class Storer:
@@ -41,8 +38,7 @@ class Storer:
         self._opened = opened
         self._cursors = cursors
         self._clock = clock
-        self.failures = 0
-        """Failed deliveries since the start."""
+        self.failures = 0  # failed deliveries since the start
 
     async def settle(self, opened: OpenSubscription, settling: Settling) -> None:
         """Store a change, even if the caller leaves. Raises `SubscriptionMoved`, and what the cursors raise."""
@@ -145,7 +141,6 @@ async def storing_error(storing: Collection[asyncio.Task[None]]) -> BaseExceptio
 
 
 def _ranges(offsets: Sequence[Offset]) -> list[Range]:
-    """Return distinct offsets as ranges."""
     if not offsets:
         return []
     in_order = sorted(offsets)

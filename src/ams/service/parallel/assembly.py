@@ -43,8 +43,7 @@ class ParallelSubscriptions:
         self.puller = Puller(deliverer, self.opened, self.storer, clock)
         self.settler = Settler(deliverer, cursors, self.opened, self.storer, clock)
         self.sweeper = Sweeper(self.opened, self.storer, dead_letters, clock)
-        self.streams: Counter[SubscriptionId] = Counter()
-        """Open streams by subscription; `ams.pubsub` counts them."""
+        self.streams: Counter[SubscriptionId] = Counter()  # open streams by subscription; `ams.pubsub` counts them
 
     async def start(self, supervisor: Supervisor) -> None:
         """Renew ownership and sweep leases in the background, until `close`."""

@@ -56,17 +56,13 @@ from ams.service.parallel.message_state import (
 )
 from ams.storage.cursors.acks import AckProgress, Mark
 
-MAX_OUT = 100_000
-"""Messages on lease or being settled; each costs about the memory of a tuple in a dictionary."""
+MAX_OUT = 100_000  # messages on lease or being settled; each costs about the memory of a tuple in a dictionary
 MAX_OUT_BYTES = 2**30
-MAX_HELD_BACK = 200_000
-"""Back-pressure: with so many messages waiting, ready or blocked, no new ones are scanned."""
+MAX_HELD_BACK = 200_000  # back-pressure: with so many messages waiting, ready or blocked, no new ones are scanned
 MAX_SPAN = 2**24
 """Offsets from the floor to the scan. One message that is never settled stops the subscription at this distance."""
-DEAD_LETTER_RETRY_MS = Milliseconds(10_000)
-"""Backoff of a message whose dead letter could not be stored, at least."""
-UNKNOWN_HOLDER = "a consumer of before the restart"
-"""Holder of a lease of the previous run, until its consumer extends it."""
+DEAD_LETTER_RETRY_MS = Milliseconds(10_000)  # backoff of a message whose dead letter could not be stored, at least
+UNKNOWN_HOLDER = "a consumer of before the restart"  # holder of a previous run's lease, until its consumer extends it
 
 
 @dataclass(slots=True)
@@ -76,17 +72,13 @@ class Settling:
     done: list[Offset] = field(default_factory=list)
     failures: dict[Offset, int] = field(default_factory=dict)
     failed_with: dict[Offset, str] = field(default_factory=dict)
-    waits: Milliseconds | None = None
-    """Backoff of the failed messages; None: by the retry policy."""
-    late: list[AckId] = field(default_factory=list)
-    """Ids that are not valid any more: they change nothing."""
+    waits: Milliseconds | None = None  # backoff of the failed messages; None: by the retry policy
+    late: list[AckId] = field(default_factory=list)  # ids that are not valid any more: they change nothing
     out_of_order: set[AckId] = field(default_factory=set)
     """Late ids that may be repeated: earlier messages of their keys are not acknowledged (exactly-once)."""
-    unsure: dict[str, list[Offset]] = field(default_factory=dict)
-    """Ids whose messages another call is settling: retry them when it is done."""
+    unsure: dict[str, list[Offset]] = field(default_factory=dict)  # another call settles them: retry when it is done
     leases: list[tuple[HandOut, list[Offset]]] = field(default_factory=list)
-    taken_back: dict[Offset, Mark] = field(default_factory=dict)
-    """Messages behind the failed ones, of the same ordering keys."""
+    taken_back: dict[Offset, Mark] = field(default_factory=dict)  # messages behind the failed ones, of the same keys
 
     @property
     def is_empty(self) -> bool:
@@ -116,8 +108,7 @@ class Backlog:
         longest_until = grace_until if longest_until is None else longest_until
         self.restart_grace = RestartGrace(progress.run, end, grace_until, longest_until)
         self._ids = HandOutIds(progress, identity, self.restart_grace, self.leases, self.done, self.failures)
-        self._ready: list[Offset] = []
-        """A heap. It may hold an offset twice, or one that is leased or done by now."""
+        self._ready: list[Offset] = []  # a heap; it may hold an offset twice, or one that is leased or done by now
 
     def set_rules(self, rules: RetryRules) -> None:
         """Replace retry policy, dead letter policy and delivery guarantee."""
@@ -279,13 +270,10 @@ class Backlog:
 
         An ack id of the previous run leased them, or they were taken back behind a failed message of their key.
         """
-        if self.keys:
-            return self._find_taken_in_order(offsets)
-        if offsets[0] >= max(self.floor, self.restart_grace.end) or self._are_free(offsets):
-            return ()
-        return {each for each in offsets if not self._is_free(each)}
-
-    def _find_taken_in_order(self, offsets: Sequence[Offset]) -> Collection[Offset]:
+        if not self.keys:
+            if offsets[0] >= max(self.floor, self.restart_grace.end) or self._are_free(offsets):
+                return ()
+            return {each for each in offsets if not self._is_free(each)}
         taken: set[Offset] = set()
         for offset in offsets:
             queue = self.keys.get(offset)

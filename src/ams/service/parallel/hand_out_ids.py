@@ -85,10 +85,8 @@ class FinalIds:
         self._grace_until = grace_until
         self._newer: dict[Offset, str] = {}
         self._older: dict[Offset, str] = {}
-        self._older_until = 0
-        """Number of the newest hand-out when the last entry of `_older` was recorded."""
-        self._unknown_until = 0
-        """The same for forgotten entries: up to this hand-out, an id without an entry is unknown."""
+        self._older_until = 0  # number of the newest hand-out when the last entry of `_older` was recorded
+        self._unknown_until = 0  # same for forgotten entries: up to this hand-out, an id without an entry is unknown
 
     def note(self, offsets: Iterable[Offset], text: str, number: int) -> None:
         """Record the hand-out that settled messages, empty for none; `number` is that of the newest hand-out."""
@@ -124,8 +122,7 @@ class NamedLeases:
     """Result of looking up ack ids."""
 
     leases: list[tuple[HandOut, list[Offset]]] = field(default_factory=list)
-    from_before: dict[Offset, str] = field(default_factory=dict)
-    """Hand-out text of leases of the previous run that are not taken over yet."""
+    from_before: dict[Offset, str] = field(default_factory=dict)  # hand-outs of the previous run, not taken over yet
     late: list[AckId] = field(default_factory=list)
     never_given: list[AckId] = field(default_factory=list)
     finished: list[AckId] = field(default_factory=list)

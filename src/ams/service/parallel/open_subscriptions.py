@@ -31,10 +31,8 @@ from ams.storage.registry.records import Subscription
 from ams.storage.registry.registry import Registry
 
 MAX_LEASE_MS = Milliseconds(MAX_ACK_DEADLINE * 1000)
-STORE_PASSED_MS = 1000
-"""Ranges that the filter skipped are stored after this time."""
-MAX_SWEEP_INTERVAL_MS = 60_000
-"""Longest time between two sweeps, to follow retention where nothing is due."""
+STORE_PASSED_MS = 1000  # ranges that the filter skipped are stored after this time
+MAX_SWEEP_INTERVAL_MS = 60_000  # longest time between two sweeps, to follow retention where nothing is due
 
 logger = structlog.get_logger("ams.parallel")
 
@@ -43,8 +41,7 @@ class WaitReason(NamedTuple):
     """Why a pull waits."""
 
     holder: str
-    for_room: bool
-    """True: the consumer's share of leases is used up. False: no message is ready."""
+    for_room: bool  # True: the consumer's share of leases is used up; False: no message is ready
 
 
 @dataclass(slots=True, eq=False)
@@ -65,18 +62,13 @@ class OpenSubscription:
     False if another process switched it on.
     """
     failures: int = 0
-    dead_letters: int = 0
-    """Messages dead-lettered since it was opened."""
-    large: tuple[Offset, int] | None = None
-    """The last message that was too large for some clients of streams, and its bytes."""
-    giving: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Held by a pull: pulls of a subscription are served one at a time."""
+    dead_letters: int = 0  # messages dead-lettered since it was opened
+    large: tuple[Offset, int] | None = None  # last message too large for some clients of streams, and its bytes
+    giving: asyncio.Lock = field(default_factory=asyncio.Lock)  # held by a pull: they are served one at a time
     waiting: dict[WaitReason, set[asyncio.Future[None]]] = field(default_factory=dict)
     storing: set[asyncio.Task[None]] = field(default_factory=set)
-    verdicts: dict[Offset, Verdict] = field(default_factory=dict)
-    """Reasons for dead letters that the consumers gave."""
-    kept_because: str = ""
-    """Why the last dead letter could not be stored; empty: it was."""
+    verdicts: dict[Offset, Verdict] = field(default_factory=dict)  # reasons for dead letters that the consumers gave
+    kept_because: str = ""  # why the last dead letter could not be stored; empty: it was
 
     def wake(self) -> None:
         """Wake all waiting pulls."""
@@ -146,13 +138,11 @@ class OpenSubscriptions:
         self._registry, self._log, self._cursors = registry, log, cursors
         self._clock, self._retention_clock = clock, retention_clock
         self._ownership = ownership
-        self._sooner = asyncio.Event()
-        """Set when something is due before the next sweep."""
+        self._sooner = asyncio.Event()  # set when something is due before the next sweep
         self._looks_at = Milliseconds(0)
         self._open: dict[SubscriptionId, OpenSubscription] = {}
         self._opening: dict[SubscriptionId, asyncio.Lock] = {}
-        self._ends: Mapping[TopicId, Offset] | None = None
-        """Ends of topics when this process started, if it works alone; None: unknown."""
+        self._ends: Mapping[TopicId, Offset] | None = None  # of topics when this process started, if it works alone
         self._began = clock.monotonic()
         self._worked_on: set[SubscriptionId] = set()
         """Subscriptions that this process has opened. For all others `_ends` bounds what was given before."""

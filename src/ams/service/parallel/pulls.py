@@ -25,12 +25,10 @@ from ams.service.parallel.open_subscriptions import OpenSubscription, OpenSubscr
 from ams.storage.log.base import Log
 from ams.storage.registry.records import Subscription
 
-MAX_READ_MESSAGES = 1000
-"""Messages per read after an empty first read, unless the pull asks for more."""
+MAX_READ_MESSAGES = 1000  # messages per read after an empty first read, unless the pull asks for more
 MAX_READ_BYTES = 2**22
 GROWTH_FACTOR = 8
-MAX_SCAN_MS = 1000
-"""A pull scans messages that are not for it, such as filtered ones, for this time."""
+MAX_SCAN_MS = 1000  # a pull scans messages that are not for it, such as filtered ones, for this time
 
 logger = structlog.get_logger("ams.parallel")
 
@@ -141,7 +139,7 @@ class Finder:
         backlog, (offset, _, fragment) = opened.backlog, message
         if not backlog.unfinished_offsets(offset, Offset(offset + 1)):
             return False
-        if opened.filter is not None and not opened.filter.matches(attributes_of(fragment)):
+        if opened.filter is not None and not opened.filter(attributes_of(fragment)):
             backlog.done.pass_over(offset, Offset(offset + 1))
             return False
         key = ordering_key_of(fragment) if opened.options.enable_message_ordering else ""
@@ -169,10 +167,8 @@ def offsets_of(messages: Sequence[Stored]) -> list[Offset]:
 class LeaseBatch(NamedTuple):
     """Messages of a pull that are leased together: their ack ids share the part behind the dash."""
 
-    hand_out: str
-    """Part of the ack ids behind the dash."""
-    attempt: int
-    """Delivery attempt of each message, from 1."""
+    hand_out: str  # part of the ack ids behind the dash
+    attempt: int  # delivery attempt of each message, from 1
     messages: Sequence[Stored]
 
 
@@ -181,8 +177,7 @@ class _Consumer(NamedTuple):
     held_for: str | None
     lease_ms: Milliseconds
     window: FlowWindow | None
-    keys: KeyConsumer | None
-    """Ordering keys are bound to it; None: it takes one message of each key."""
+    keys: KeyConsumer | None  # ordering keys are bound to it; None: it takes one message of each key
 
 
 class Puller:
@@ -347,13 +342,10 @@ class Puller:
 def _by_attempt(backlog: Backlog, messages: Sequence[Stored]) -> Iterable[tuple[int, Sequence[Stored]]]:
     if not backlog.failures.counts:
         return [(1, messages)]
+    attempt_of = backlog.failures.attempt_of
     if backlog.keys:  # they are answered in order
-        return [(attempt, [*some]) for attempt, some in groupby(messages, lambda each: _attempt_of(backlog, each))]
+        return [(attempt, [*some]) for attempt, some in groupby(messages, lambda each: attempt_of(each.offset))]
     lots: dict[int, list[Stored]] = {}
     for each in messages:
-        lots.setdefault(_attempt_of(backlog, each), []).append(each)
+        lots.setdefault(attempt_of(each.offset), []).append(each)
     return lots.items()
-
-
-def _attempt_of(backlog: Backlog, message: Stored) -> int:
-    return backlog.failures.attempt_of(message.offset)

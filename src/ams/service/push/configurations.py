@@ -17,15 +17,7 @@ from ams.access.permissions import CONSUMER, PUSH_WORKER
 from ams.core.clock import Milliseconds
 from ams.core.errors import Conflict, InvalidInput, NotAuthenticated, TopicGone, Unavailable
 from ams.core.names import SubscriptionName, TopicName, UserId, UserName, subscription_path
-from ams.core.push_config import (
-    HTTP_ENDPOINT,
-    AskedPush,
-    PushConfig,
-    authority,
-    modify_push_config,
-    new_push_config,
-    verified_config,
-)
+from ams.core.push_config import HTTP_ENDPOINT, AskedPush, PushConfig, authority, modify_push_config, new_push_config
 from ams.push.delivery_request import new_secret
 from ams.push.endpoints import CheckFailed, CheckSlots, EndpointCheck
 from ams.push.report import PARALLEL_ELSEWHERE, text
@@ -43,8 +35,7 @@ from ams.wire.push import Failure, WorkerState
 
 DISABLED = "Push functionality is currently disabled"
 NO_WORKER = "Push functionality is currently unavailable"
-UNREACHABLE = "Push server is currently unavailable"
-"""The status while a push server does not answer (HTTP contract 13.6)."""
+UNREACHABLE = "Push server is currently unavailable"  # status while a push server does not answer (HTTP contract 13.6)
 SERVING = "SERVING"
 FIRST_WORKER = UserName("push_worker_0")  # by convention (HTTP contract 13.5)
 KEEP_SECONDS = 86_400  # how long the previous secret stays valid by default
@@ -99,7 +90,7 @@ class Leaseholders:
         self._assignment, self._settle = assignment, settle
 
     async def status(self, path: str) -> str:
-        """Return that no worker reports on a subscription (`Pushing.status` asks those first)."""
+        # No worker reports on it: `Pushing.status` asks those first.
         return f"Error: Subscription {path} is not active" if await self._assignment.is_held() else UNREACHABLE
 
     async def deactivation_outcome(self, path: str) -> str:
@@ -109,14 +100,20 @@ class Leaseholders:
         return f"Subscription {path} deactivated" if is_held else UNREACHABLE
 
     async def health(self, *, details: bool) -> str:
-        """Return whether there is any worker."""
         if await self._assignment.is_held():
             return SERVING
         return "No worker has a lease" if details else UNREACHABLE
 
     async def settle(self) -> None:
-        """Update the workers in this process at once."""
         await self._settle()
+
+
+@dataclass(frozen=True, slots=True)
+class RotatedSecret:
+    """A new secret."""
+
+    secret: str = field(repr=False)
+    previous_until: Milliseconds | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,19 +195,29 @@ class Pushing:
             config = _require_unverified(present)
             if config.verification_hash != asked.verification_hash:
                 raise _verification_error("Wrong verification hash")
-            return verified_config(config)
+            return replace(config, verified=True)  # nothing else changes (17.2, A10)
 
         expected = expected_subscription(caller)
         await self.registry.subscriptions.change_push(caller.here.id, name, change, worker, expected)
         await self.server.settle()
 
-    async def start_delivery(self, subscription: Subscription) -> None:
-        """Start the delivery of a new subscription, if it needs no verification (HTTP contract 13.2)."""
-        if subscription.push is not None and subscription.push.verified:
-            await self.server.settle()
+    async def rotate_secret(
+        self, caller: Caller, name: SubscriptionName, keep_seconds: int = KEEP_SECONDS
+    ) -> RotatedSecret:
+        """Make a new secret, also the first one; for a while deliveries are signed with the previous one too.
+
+        Raises, in this order: `InvalidInput`, `NotFound`, `Conflict` unless messages go to an endpoint.
+        """
+        if not 0 <= keep_seconds <= MAX_KEEP_SECONDS:
+            raise InvalidInput(f"Field keepSeconds should be between 0 and {MAX_KEEP_SECONDS}")
+        subscription = await find_subscription(self.registry, caller, name)
+        secret, keep = new_secret(), Milliseconds(keep_seconds * 1000)
+        until = await self.registry.push_secrets.rotate(subscription.id, secret, keep, _require_http)
+        await self.server.settle()
+        return RotatedSecret(secret, until)
 
     async def settle(self) -> None:
-        """Let the workers follow changes of topics and projects at once (push contract 15, P31)."""
+        """Let the workers follow changes at once, also those of topics and projects (push contract 15, P31)."""
         await self.server.settle()
 
     async def status(self, project: str, subscription: Subscription) -> str:
@@ -269,40 +276,6 @@ def _require_unverified(config: PushConfig | None) -> PushConfig:
 
 def _verification_error(reason: str) -> NotAuthenticated:
     return NotAuthenticated(f"Endpoint verification failed.{reason}")
-
-
-@dataclass(frozen=True, slots=True)
-class RotatedSecret:
-    """A new secret."""
-
-    secret: str = field(repr=False)
-    previous_until: Milliseconds | None
-
-
-@dataclass(frozen=True, slots=True)
-class PushSecrets:
-    """Replaces the secrets that deliveries of a subscription are signed with."""
-
-    registry: Registry
-    changed: Callable[[], Awaitable[None]] = no_push_server
-
-    async def rotate(self, caller: Caller, name: SubscriptionName, keep_seconds: int = KEEP_SECONDS) -> RotatedSecret:
-        """Make a new secret, also the first one; for a while deliveries are signed with the previous one too.
-
-        Raises, in this order: `InvalidInput`, `NotFound`, `Conflict` unless messages go to an endpoint.
-        """
-        if not 0 <= keep_seconds <= MAX_KEEP_SECONDS:
-            raise InvalidInput(f"Field keepSeconds should be between 0 and {MAX_KEEP_SECONDS}")
-        subscription = await find_subscription(self.registry, caller, name)
-        secret = new_secret()
-        keep = Milliseconds(keep_seconds * 1000)
-        until = await self.registry.push_secrets.rotate(subscription.id, secret, keep, _require_endpoint)
-        await self.changed()
-        return RotatedSecret(secret, until)
-
-
-def _require_endpoint(config: PushConfig | None) -> None:
-    _require_http(config)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,13 +9,14 @@ from hypothesis import strategies as st
 
 import ams.core.clock
 from ams.core.cache import ExpiringCache, LruCache
-from ams.core.clock import ManualClock, Milliseconds, publish_time, span_text
+from ams.core.clock import Milliseconds, publish_time, span_text
 from ams.core.errors import InvalidInput, Overloaded, QuotaExceeded, RateLimited
 from ams.core.fair_share import FairShare
 from ams.core.quotas import MAX_LIMIT, QUOTAS, Limits, Quotas, changed_limits
 from ams.core.rate import MAX_ADDRESSES, LoginLimit
 from ams.core.retention_clock import RetentionClock
 from ams.core.settings import Settings
+from tests.support.clock import ManualClock
 
 RULES = Quotas({"topics": 5, "schemas": 0})
 

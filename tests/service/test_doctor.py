@@ -12,7 +12,6 @@ from unittest.mock import AsyncMock
 import pytest
 
 from ams.cluster.leases import MemoryLeases
-from ams.core.clock import ManualClock
 from ams.core.errors import InvalidInput, LogUnavailable, TokenRefused
 from ams.core.issuer import Issuer
 from ams.core.names import SubscriptionId, TopicId, new_topic_id, topic_id_text
@@ -43,6 +42,7 @@ from ams.storage.log.embedded import EmbeddedLog, LogOptions
 from ams.wire.push import Failure, WorkerState
 from ams.wire.service import Diagnosis, Finding, Standing
 from tests.service.interference import interrupt_call
+from tests.support.clock import ManualClock
 from tests.support.use_cases import SUB, TOPIC, UseCases, open_use_cases
 
 WEEK = 7 * 86_400_000

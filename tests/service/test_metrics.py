@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ams.access.admission import Admission
 from ams.cluster.lease_table import Duty
-from ams.core.clock import ManualClock, resource_date
+from ams.core.clock import resource_date
 from ams.core.errors import Unavailable
 from ams.core.names import topic_id_text
 from ams.core.retention_clock import RetentionClock
@@ -28,6 +28,7 @@ from ams.storage.registry.counts import Rate
 from ams.storage.registry.history import FileHistory, HistoryRow
 from ams.wire.service import History, Point, ProjectUsage
 from tests.support.administration import age_leases, open_registry_at
+from tests.support.clock import ManualClock
 from tests.support.use_cases import SUB, TOPIC, UseCases, open_use_cases
 from tests.support.waiting import wait_until_async
 

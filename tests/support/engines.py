@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ams.access.admission import Caller
-from ams.core.clock import ManualClock
 from ams.service.projects import Projects
 from ams.service.retention import Retention
 from ams.service.subscriptions import Subscriptions
@@ -17,6 +16,7 @@ from ams.storage.files import Disk
 from ams.storage.log.embedded import EmbeddedLog, LogOptions
 from ams.storage.registry.registry import Registry
 from tests.support.administration import open_registry, service
+from tests.support.clock import ManualClock
 
 
 @dataclass(frozen=True)

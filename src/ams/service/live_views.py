@@ -206,9 +206,8 @@ class Live:
             return ViewResources(topics, subscriptions, None, caller)
         caller = await admit("topics:read", {**names, "topic": wanted.tail})
         through = next((name for name, (found, _) in subscriptions.items() if found.topic == wanted.tail), None)
-        return ViewResources(
-            topics, subscriptions, await self.reader.topic(caller, TopicName(wanted.tail), through), caller
-        )
+        tail = await self.reader.topic(caller, TopicName(wanted.tail), through)
+        return ViewResources(topics, subscriptions, tail, caller)
 
     async def _ends(self, seen: ViewResources) -> Mapping[TopicId, Offset]:
         return {topic: (await self.log.bounds(topic)).end for topic in seen.shown_topics()}

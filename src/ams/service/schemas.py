@@ -153,9 +153,8 @@ class Schemas:
         schema = await self.show(caller, name)
         target = await find_topic(self._registry, caller, topic_reference(caller.here.name, topic))
         await self._validators.of(schema.id, schema.revision)
-        return await self._dry_runs.run(
-            caller.here.id, self._dry_run(schema, target.id, min(messages, MAX_DRY_RUN)), gone
-        )
+        work = self._dry_run(schema, target.id, min(messages, MAX_DRY_RUN))
+        return await self._dry_runs.run(caller.here.id, work, gone)
 
     def stop(self) -> None:
         """End dry runs under way; from now on none begins. For an orderly stop."""

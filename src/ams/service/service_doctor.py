@@ -158,14 +158,13 @@ class ServiceDoctor:
         return await _EngineQueries(self.registry, self.log).ask("registry", self.nodes()) or ()
 
     async def _read_identities(self, asking: "_EngineQueries") -> EngineIdentities:
+        ask = asking.ask
         topics, subscriptions, cursors = await asyncio.gather(
-            asking.ask("registry", self.registry.topics.ids()),
-            asking.ask("registry", self.registry.subscriptions.attached_ids()),
-            asking.ask("cursors", self.cursors.places()),
+            ask("registry", self.registry.topics.ids()),
+            ask("registry", self.registry.subscriptions.attached_ids()),
+            ask("cursors", self.cursors.places()),
         )
-        logs, bounds = await asyncio.gather(
-            asking.ask("log", self.log.topics()), asking.ask("log", self.log.all_bounds())
-        )
+        logs, bounds = await asyncio.gather(ask("log", self.log.topics()), ask("log", self.log.all_bounds()))
         return EngineIdentities(topics, subscriptions, cursors, logs, bounds)
 
     def _engine_findings(self, silent: Collection[str]) -> Iterator[Finding]:
@@ -203,9 +202,8 @@ class ServiceDoctor:
 
     async def _issuer_findings(self, asking: "_EngineQueries") -> Iterator[Finding]:
         away = (await asking.ask("registry", self.issuers.away()) if self.issuers else None) or ()
-        return _limit_findings(
-            [_issuer_text(each) for each in away[:MAX_NAMED]], len(away), "issuers that do not give their keys"
-        )
+        texts = [_issuer_text(each) for each in away[:MAX_NAMED]]
+        return _limit_findings(texts, len(away), "issuers that do not give their keys")
 
     async def _not_base64_findings(self, asking: "_EngineQueries") -> Iterator[Finding]:
         counts = self.not_base64()

@@ -119,9 +119,8 @@ class StoredBytes:
         return [Owner(own, int(limits[project] * NEAR_LIMIT_PART)) for project, own in topics.items()]
 
     def _byte_rate(self, per_second: int) -> Rate:
-        return self._byte_rates.get(per_second) or self._byte_rates.setdefault(
-            per_second, Rate(per_second, self._clock)
-        )
+        rate = self._byte_rates.get(per_second)
+        return rate or self._byte_rates.setdefault(per_second, Rate(per_second, self._clock))
 
     def _quota_error(self, why: str) -> Exception:
         if self._clock.monotonic() - self._measured_at > MIN_REMEASURE_MS:

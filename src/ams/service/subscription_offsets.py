@@ -240,23 +240,20 @@ class Snapshots:
 
     async def set_labels(self, caller: Caller, name: SnapshotName, labels: Mapping[str, str]) -> Snapshot:
         """Replace the labels; return the snapshot as it is then. Raises `NotFound`."""
-        return require_found(
-            await self.registry.snapshots.set_labels(caller.here.id, name, labels), NotFound(NO_SNAPSHOT)
-        )
+        changed = await self.registry.snapshots.set_labels(caller.here.id, name, labels)
+        return require_found(changed, NotFound(NO_SNAPSHOT))
 
     async def set_expiry(self, caller: Caller, name: SnapshotName, moment: Milliseconds) -> Snapshot:
         """Change the expiry of a snapshot to a time within seven days. Raises `InvalidInput`, `NotFound`."""
         now = self.clock.wall()
         if not now < moment <= now + SNAPSHOT_LIFE_MS:
             raise InvalidInput("A snapshot ends later than now, and within seven days")
-        return require_found(
-            await self.registry.snapshots.set_expiry(caller.here.id, name, moment), NotFound(NO_SNAPSHOT)
-        )
+        changed = await self.registry.snapshots.set_expiry(caller.here.id, name, moment)
+        return require_found(changed, NotFound(NO_SNAPSHOT))
 
     async def delete(self, caller: Caller, name: SnapshotName) -> None:
         """Remove a snapshot; raise `NotFound`."""
-        if not await self.registry.snapshots.delete(caller.here.id, name):
-            raise NotFound(NO_SNAPSHOT)
+        require_found(await self.registry.snapshots.delete(caller.here.id, name), NotFound(NO_SNAPSHOT))
 
 
 def lost_of(snapshot: Snapshot, oldest: Offset) -> int:

@@ -303,9 +303,8 @@ class Expiry:
         self._clock, self._retention_clock = clock, retention_clock
         self._noted: dict[SubscriptionId, Milliseconds] = {}
         self._started = clock.monotonic()
-        self.rounds = Ticker(
-            "what expires", EXPIRY_SECONDS, self.round, partial(expiry_logger.warning, "expiring.put_off")
-        )
+        put_off = partial(expiry_logger.warning, "expiring.put_off")
+        self.rounds = Ticker("what expires", EXPIRY_SECONDS, self.round, put_off)
 
     def note(self, subscription: SubscriptionId) -> None:
         """Record a request for a subscription by name. `Counts` records pulls and acknowledgements."""

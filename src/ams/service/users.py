@@ -81,9 +81,8 @@ class Users:
 
     async def by_token(self, caller: Caller, token: str) -> User:
         """Return the user with this token, in full view. Raises `NotFound`."""
-        return caller.view_whole(
-            require_found(await self.registry.users.by_token(token), NotFound(NO_USER)), again=False
-        )
+        user = require_found(await self.registry.users.by_token(token), NotFound(NO_USER))
+        return caller.view_whole(user, again=False)
 
     async def by_uuid(self, caller: Caller, user: UserId) -> User:
         """Return a user by identity, full view, with the token for the certificate service (authn contract 8)."""
@@ -126,9 +125,8 @@ class Users:
     async def delete(self, caller: Caller, name: UserName) -> None:
         """Delete a user; its token is invalid at once. Raises `NotFound`, `NotAllowed`."""
         user = await find_managed_user(self.registry, caller, name)
-        require_found(
-            await self.registry.users.delete(user.id, caller.expected.seen_by(caller.view)), NotFound(NO_USER)
-        )
+        is_deleted = await self.registry.users.delete(user.id, caller.expected.seen_by(caller.view))
+        require_found(is_deleted, NotFound(NO_USER))
         await finish_or_leave(self._warn_if_last(user), "users")
 
     async def refresh_token(self, caller: Caller, name: UserName) -> User:

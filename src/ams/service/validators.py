@@ -272,7 +272,5 @@ class Fitting:
                 yield number
 
     async def _numbers(self) -> Sequence[int]:
-        schema = self.schema
-        return await self.registry.schemas.numbers(
-            schema.id, schema.first_revision, schema.last_revision, MAX_REVISIONS_TRIED
-        )
+        first, last = self.schema.first_revision, self.schema.last_revision
+        return await self.registry.schemas.numbers(self.schema.id, first, last, MAX_REVISIONS_TRIED)

@@ -96,9 +96,8 @@ class Storer:
             until = max(until, Milliseconds(self._clock.wall() + opened.backlog.out_until(now) - now))
         elif known is not None and below <= known.below and until <= known.until:
             return
-        horizon = join_horizons(
-            known, Horizon(Offset(below + HORIZON_AHEAD_OFFSETS), Milliseconds(until + length // 2))
-        )
+        ahead = Horizon(Offset(below + HORIZON_AHEAD_OFFSETS), Milliseconds(until + length // 2))
+        horizon = join_horizons(known, ahead)
         await self.store(opened, Settling(), horizon)
         opened.horizon, opened.is_horizon_stored = horizon, True
 

@@ -49,9 +49,8 @@ class Finder:
         At least one message, or at most `max_bytes`. Empty if the backlog is empty, or the filter passed over all of it
         for `MAX_SCAN_MS`: the next call goes on there.
         """
-        ready_messages = (
-            await self._read_ready(opened, most, max_bytes, keys) if opened.backlog.has_ready_for(keys) else []
-        )
+        has_ready = opened.backlog.has_ready_for(keys)
+        ready_messages = await self._read_ready(opened, most, max_bytes, keys) if has_ready else []
         left = max_bytes - sizes(ready_messages)[0]
         if ready_messages and (len(ready_messages) == most or left <= 0):
             return ready_messages

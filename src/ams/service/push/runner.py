@@ -208,9 +208,8 @@ class EngineHandOuts:
         """Wait for messages, or for the time of some that failed."""
         with _as_upstream_errors(), contextlib.suppress(OwnedElsewhere):  # leasing takes it back
             subscription, project = await self._find_subscription(target)
-            await self.working.puller.wait(
-                subscription, project, HOLDER, asyncio.get_running_loop().time() + MAX_WAIT_SECONDS
-            )
+            until = asyncio.get_running_loop().time() + MAX_WAIT_SECONDS
+            await self.working.puller.wait(subscription, project, HOLDER, until)
 
     async def extend(self, target: Target, hand_out: PushHandOut, seconds: int) -> None:
         with _settling():

@@ -17,7 +17,7 @@ from ams.core.clock import Clock, Milliseconds
 from ams.core.errors import AmsError, InvalidInput
 from ams.core.filters import Filter, parse
 from ams.core.names import Offset, ProjectName, SubscriptionId, TopicId
-from ams.core.parallel_options import ParallelOptions
+from ams.core.parallel_options import ParallelOptions, RetryPolicy
 from ams.core.retention_clock import RetentionClock
 from ams.core.supervisor import Supervisor
 from ams.push.upstream import Verdict
@@ -114,13 +114,9 @@ def options_of(subscription: Subscription) -> ParallelOptions:
 
 
 def _rules(options: ParallelOptions) -> RetryRules:
-    retry, dead = options.retry_policy, options.dead_letter_policy
-    return RetryRules(
-        retry.minimum_backoff if retry else Milliseconds(0),
-        retry.maximum_backoff if retry else Milliseconds(0),
-        dead.max_attempts if dead else 0,
-        options.enable_exactly_once_delivery,
-    )
+    retry = options.retry_policy or RetryPolicy(Milliseconds(0), Milliseconds(0))
+    attempts = options.dead_letter_policy.max_attempts if options.dead_letter_policy else 0
+    return RetryRules(retry.minimum_backoff, retry.maximum_backoff, attempts, options.enable_exactly_once_delivery)
 
 
 class OpenSubscriptions:
@@ -301,14 +297,8 @@ class OpenSubscriptions:
             left = max(horizon.until - self._clock.wall(), 0) if horizon is not None else 0
             left = min(left, since + MAX_LEASE_MS - now)  # the time of day may have been set back
         until = Milliseconds(now + left)
-        backlog = Backlog(
-            progress,
-            identity_of(subscription.id),
-            _rules(options),
-            end=end,
-            grace_until=until,
-            longest_until=Milliseconds(since + MAX_LEASE_MS),
-        )
+        identity, rules, longest = identity_of(subscription.id), _rules(options), Milliseconds(since + MAX_LEASE_MS)
+        backlog = Backlog(progress, identity, rules, end=end, grace_until=until, longest_until=longest)
         if horizon is not None and exactly_once:
             backlog.restart_grace.withhold(min(horizon.below, end), until)
         chosen = parse(options.filter) if options.filter else None

@@ -18,7 +18,7 @@ from ams.core.names import topic_id_text
 from ams.core.retention_clock import RetentionClock
 from ams.core.supervisor import Supervisor
 from ams.service import metrics
-from ams.service.history import HISTORY_MINUTES, MINUTE_MS, HistoryRequest, MetricsHistory, Values, _series
+from ams.service.history import HISTORY_MINUTES, MINUTE_MS, MetricsHistory, Values, _series
 from ams.service.metrics import NEVER, Metrics, Usage, _va_metrics, average, rate
 from ams.service.retention import Losses
 from ams.storage.database.sqlite import SqliteStore
@@ -102,8 +102,9 @@ def test_o2_nothing_fails_where_the_kernel_tells_nothing(monkeypatch: pytest.Mon
     assert metrics.memory_percent() == 0.0
 
 
-HOUR = HistoryRequest(["t"], ["s"], "hour")
-DAY = HOUR._replace(span="day")
+HOUR = ["t"], ["s"], "hour"
+DAY = ["t"], ["s"], "day"
+Asked = tuple[list[str], list[str], str]
 
 
 class Watch:
@@ -125,10 +126,10 @@ class Watch:
         if measured:
             await self.history.round()
 
-    async def read_history(self, asked: HistoryRequest = HOUR) -> History:
-        return await self.history.read(self.cases.caller, asked)
+    async def read_history(self, asked: Asked = HOUR) -> History:
+        return await self.history.read(self.cases.caller, *asked)
 
-    async def read_growth(self, asked: HistoryRequest = HOUR) -> list[int | None]:
+    async def read_growth(self, asked: Asked = HOUR) -> list[int | None]:
         return (await self.read_history(asked)).topics["t"].published
 
 
@@ -229,7 +230,7 @@ async def test_a_topic_that_is_made_again_has_no_past(watch: Watch) -> None:
     await topics.create(caller, "t")
     await watch.minute(1)
 
-    assert (await watch.read_history(HOUR._replace(subscriptions=[]))).topics["t"].published[-2:] == [0, 1]
+    assert (await watch.read_history((["t"], [], "hour"))).topics["t"].published[-2:] == [0, 1]
 
 
 async def test_the_first_minute_of_a_service_is_known(watch: Watch) -> None:

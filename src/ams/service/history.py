@@ -11,7 +11,6 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple
 
 import structlog
 
@@ -44,14 +43,6 @@ Values = tuple[int, int, int, int]
 when the oldest of these was published (0: there is none). Of a project: the sums of the first two of these, each."""
 
 logger = structlog.get_logger("ams.history")
-
-
-class HistoryRequest(NamedTuple):
-    """Names and the span of a request."""
-
-    topics: Sequence[str]
-    subscriptions: Sequence[str]
-    span: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +109,12 @@ class MetricsHistory:
         if minute - self._written >= self.store.write_minutes:
             await self._write()
 
-    async def read(self, caller: Caller, asked: HistoryRequest) -> History:
+    async def read(self, caller: Caller, topics: Sequence[str], subscriptions: Sequence[str], span: str) -> History:
         """Return the history of a project, for its administrators, and of some topics and subscriptions."""
-        of = await self._identities(caller, asked)
-        count, minutes = SPANS[asked.span]
+        if span not in SPANS:
+            raise InvalidInput(f"span is one of {', '.join(SPANS)}")
+        of = await self._identities(caller, topics, subscriptions)
+        count, minutes = SPANS[span]
         newest = self.clock.wall() // MINUTE_MS
         rows = await self._records({*of.values(), SERVICE}, newest - (count + 1) * minutes)
         sampled = rows[SERVICE].keys()
@@ -131,8 +124,8 @@ class MetricsHistory:
             max((each for each in range(end - minutes + 1, end + 1) if each in sampled), default=None) for end in ends
         ]
         found = {name: _series(rows[identity], looks) for name, identity in of.items()}
-        topics = {name: found["topic", name] for name in asked.topics}
-        subscriptions = {name: found["subscription", name] for name in asked.subscriptions}
+        of_topics = {name: found["topic", name] for name in topics}
+        of_subscriptions = {name: found["subscription", name] for name in subscriptions}
         project = None
         if whole := found.get(("project", caller.here.name)):
             project = ProjectHistory(whole.growth(0), whole.growth(1), whole.growth(2), whole.at_end(3))
@@ -140,27 +133,27 @@ class MetricsHistory:
             minutes * 60,
             resource_date(Milliseconds(ends[0] * MINUTE_MS)),
             resource_date(Milliseconds(last * MINUTE_MS)),
-            {name: TopicHistory(each.growth(0), each.growth(1)) for name, each in topics.items()},
+            {name: TopicHistory(each.growth(0), each.growth(1)) for name, each in of_topics.items()},
             {
                 name: SubscriptionHistory(each.growth(0), each.at_end(1), _ages(each.at_end(2), ends[1:]))
-                for name, each in subscriptions.items()
+                for name, each in of_subscriptions.items()
             },
             project,
         )
 
-    async def _identities(self, caller: Caller, asked: HistoryRequest) -> dict[tuple[str, str], str]:
-        if asked.span not in SPANS:
-            raise InvalidInput(f"span is one of {', '.join(SPANS)}")
-        check_names([*asked.topics, *asked.subscriptions])
+    async def _identities(
+        self, caller: Caller, topics: Sequence[str], subscriptions: Sequence[str]
+    ) -> dict[tuple[str, str], str]:
+        check_names([*topics, *subscriptions])
         of: dict[tuple[str, str], str] = {}
         if caller.roles & {SERVICE_ADMIN, PROJECT_ADMIN}:
             of["project", caller.here.name] = caller.here.id
-        for name in asked.topics:
+        for name in topics:
             _require(caller, PUBLISHER)
             topic = await find_topic(self.registry, caller, TopicName(name))
             caller.require_listed(topic.authorized, PUBLISHER)
             of["topic", name] = topic_id_text(topic.id)
-        for name in asked.subscriptions:
+        for name in subscriptions:
             _require(caller, CONSUMER)
             subscription = await find_subscription(self.registry, caller, SubscriptionName(name))
             caller.require_listed(subscription.authorized, CONSUMER)

@@ -26,7 +26,7 @@ from ams.http.errors import refusal
 from ams.http.hot_routes import RequestGate
 from ams.http.routes.subscriptions import zulu_time
 from ams.http.routing import STREAMED_BYTES, Call, Streamed
-from ams.service.history import HistoryRequest, MetricsHistory
+from ams.service.history import MetricsHistory
 from ams.service.live_views import Live, Tail, ViewRequest
 from ams.service.ranges import Range, RangeReader, RangeRequest
 from ams.wire import service as wire
@@ -189,8 +189,8 @@ class WatchRoutes:
         return Streamed(EVENTS, VIEW_HEADERS, events(self._live.view(wanted, call.names, admit)), held, is_endless=True)
 
     async def projects_history(self, call: Call) -> wire.History:
-        asked = HistoryRequest(_names(call, "topics"), _names(call, "subscriptions"), call.parameter("span") or "hour")
-        return await self._history.read(call.caller, asked)
+        topics, subscriptions = _names(call, "topics"), _names(call, "subscriptions")
+        return await self._history.read(call.caller, topics, subscriptions, call.parameter("span") or "hour")
 
 
 def _names(call: Call, parameter: str) -> list[str]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from ams.access.admission import Caller
 from ams.service.projects import Projects
 from ams.service.retention import Retention
+from ams.service.stored_bytes import StoredBytes
 from ams.service.subscriptions import Subscriptions
 from ams.service.tallies import Counting, Counts
 from ams.service.topics import Topics
@@ -34,6 +35,11 @@ class Engines:
     @property
     def projects(self) -> Projects:
         return Projects(self.registry, self.log, self.cursors)
+
+    @property
+    def stored(self) -> StoredBytes:
+        """Bytes of projects, without a limit."""
+        return StoredBytes(self.registry, self.log, self.clock)
 
     @property
     def topics(self) -> Topics:

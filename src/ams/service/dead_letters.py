@@ -53,7 +53,7 @@ class DeadLetters:
     log: Log
     cursors: Cursors
     counts: Counts
-    stored: StoredBytes | None = None  # limits the bytes of projects; None: there is no limit
+    stored: StoredBytes
 
     async def dead_letter_for(self, caller: Caller, name: SubscriptionName, offset: Offset, verdict: Verdict) -> None:
         """Call `dead_letter` for a worker elsewhere. Also raises `NotFound`, and `NotAllowed` as for a pull."""
@@ -147,18 +147,16 @@ class DeadLetters:
     async def _store(self, topic: Topic, letter: Message, key: str) -> None:
         sent = batch_of([letter])
         size = sent.size + REQUEST_BYTES
-        if self.stored is not None:
-            try:
-                self.stored.take(topic, size)
-            except (QuotaExceeded, RateLimited):
-                if await self.log.earlier_answer(topic.id, sent, key) is None:
-                    raise
-                return
+        try:
+            self.stored.take(topic, size)
+        except (QuotaExceeded, RateLimited):
+            if await self.log.earlier_answer(topic.id, sent, key) is None:
+                raise
+            return
         try:
             appended = await self.log.append(topic.id, sent, key=key)
         except BaseException:
-            if self.stored is not None:
-                self.stored.give_back(topic, size)
+            self.stored.give_back(topic, size)
             self.counts.note_attempt(topic)
             raise
         self.counts.note_publish(topic, appended)

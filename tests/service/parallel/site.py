@@ -75,7 +75,7 @@ class ParallelSite:
     def begin_again(self, ownership: Ownership | None = None) -> None:
         """Drop all memory-only state, as a kill does."""
         engines = self.engines
-        letters = DeadLetters(engines.registry, engines.log, engines.cursors, engines.counts)
+        letters = DeadLetters(engines.registry, engines.log, engines.cursors, engines.counts, engines.stored)
         self.deliverer = Deliverer(
             engines.registry, engines.log, engines.cursors, 1000, 2**24, 3.0, counts=engines.counts
         )

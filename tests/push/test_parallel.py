@@ -47,7 +47,9 @@ class BacklogHandOuts:
         self.messages = messages
         rules = RetryRules(most_attempts=attempts)
         progress = AckProgress(Offset(0), 1, 1, BitMap64(), {}, None)
-        self.backlog = Backlog(progress, "abcdef", rules, end=Offset(0), grace_until=Milliseconds(0))
+        self.backlog = Backlog(
+            progress, "abcdef", rules, end=Offset(0), grace_until=Milliseconds(0), longest_until=Milliseconds(0)
+        )
         self.dead: dict[int, Verdict] = {}
         self.waits: list[int] = []  # backoffs of failed messages
         self.failing: dict[str, list[UpstreamError]] = {"lease": [], "acknowledge": []}  # errors of the next calls

@@ -22,7 +22,7 @@ from ams.storage.cursors.acks import CursorStore
 
 
 class ParallelSubscriptions:
-    """Parallel subscriptions of this process."""
+    """Parallel subscriptions of this process. Requests for those of other nodes raise `OwnedElsewhere`."""
 
     def __init__(
         self,
@@ -30,14 +30,9 @@ class ParallelSubscriptions:
         cursors: CursorStore,
         dead_letters: DeadLetters,
         clock: Clock,
-        ownership: Ownership | None = None,
-        retention_clock: RetentionClock | None = None,
+        ownership: Ownership,
+        retention_clock: RetentionClock,
     ) -> None:
-        """Without `ownership` no other process uses subscriptions; with it requests may raise `OwnedElsewhere`.
-
-        `retention_clock` decides when messages expire; by default it is a new one.
-        """
-        ownership, retention_clock = ownership or Ownership(), retention_clock or RetentionClock(clock)
         self.opened = OpenSubscriptions(deliverer.registry, deliverer.log, cursors, clock, ownership, retention_clock)
         self.storer = Storer(deliverer.registry, self.opened, cursors, clock)
         self.puller = Puller(deliverer, self.opened, self.storer, clock)

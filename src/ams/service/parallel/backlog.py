@@ -97,15 +97,14 @@ class Backlog:
         *,
         end: Offset,
         grace_until: Milliseconds,
-        longest_until: Milliseconds | None = None,
+        longest_until: Milliseconds,
     ) -> None:
-        """Take over a subscription. `longest_until` defaults to `grace_until`; see `RestartGrace` for both."""
+        """Take over a subscription; see `RestartGrace` for the times."""
         self.epoch, self.run = progress.epoch, progress.run
         self.done = Done(progress)
         self.leases = MessageLeases()
         self.keys = OrderingKeys()
         self.failures = Failures(progress.failures, rules)
-        longest_until = grace_until if longest_until is None else longest_until
         self.restart_grace = RestartGrace(progress.run, end, grace_until, longest_until)
         self._ids = HandOutIds(progress, identity, self.restart_grace, self.leases, self.done, self.failures)
         self._ready: list[Offset] = []  # a heap; it may hold an offset twice, or one that is leased or done by now

@@ -31,8 +31,7 @@ class LruCache(Generic[K, V]):
 
     def get(self, key: K) -> V | None:
         """Return an entry and note its use; None without one."""
-        value = self._entries.get(key)
-        if value is not None:
+        if (value := self._entries.get(key)) is not None:
             self._entries.move_to_end(key)
         return value
 
@@ -50,8 +49,7 @@ class LruCache(Generic[K, V]):
 
     def discard(self, key: K) -> None:
         """Drop an entry, if it is there."""
-        value = self._entries.pop(key, None)
-        if value is not None:
+        if (value := self._entries.pop(key, None)) is not None:
             self._weight -= self._weigh(value)
 
     def discard_where(self, condition: Callable[[K, V], bool]) -> None:

@@ -161,8 +161,7 @@ class Subscriptions:
         check(ParallelOptions(**changes))
         subscription = await find_subscription(self._registry, caller, name)
         options = parallel_options(subscription.parallel)
-        letters = changes.get("dead_letter_policy")
-        if letters is not None:
+        if (letters := changes.get("dead_letter_policy")) is not None:
             found = await self._dead_letters(caller, subscription.topic, letters, takes_own)
             changes = {**changes, "dead_letter_policy": found}
         is_new = changes.get("enable_exactly_once_delivery") and not options.enable_exactly_once_delivery
@@ -313,8 +312,7 @@ class Expiry:
     async def round(self) -> None:
         """Delete expired subscriptions and snapshots, and store uses. Raises what registry and cursors raise."""
         now = self._retention_clock.wall()
-        snapshots = await self._registry.snapshots.delete_expired(now)
-        if snapshots:
+        if snapshots := await self._registry.snapshots.delete_expired(now):
             expiry_logger.info("snapshots.expired", snapshots=snapshots)
         expiring = await self._registry.subscriptions.expiring()
         used = {each.id: self._last_use(each) for each in expiring}

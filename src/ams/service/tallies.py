@@ -160,8 +160,7 @@ class Counting:
             ends = {topic: bounds.end for topic, bounds in (await self._log.all_bounds()).items()}
             # A topic without a log has nothing that could be counted.
             behind = [each for each in known if ends.get(each.id, each.tally.messages) != each.tally.messages]
-            lost = {each.id for each in behind if ends[each.id] < each.tally.messages}
-            if lost:
+            if lost := {each.id for each in behind if ends[each.id] < each.tally.messages}:
                 # The log was lost, or is older than the registry: these topics count from what the log has.
                 await self._registry.tallies.restart(lost)
                 behind = [each._replace(tally=Tally()) if each.id in lost else each for each in behind]
@@ -251,8 +250,7 @@ class Counting:
     async def _advances(self, known: Sequence[TopicTally], published: Mapping[TopicId, PublishNote]) -> list[TallyStep]:
         found = []
         for number, each in enumerate(known, 1):
-            advance = await self._advance(each, published.get(each.id))
-            if advance is not None:
+            if (advance := await self._advance(each, published.get(each.id))) is not None:
                 found.append(advance)
             if number % TOPICS_PER_YIELD == 0:
                 await asyncio.sleep(0)

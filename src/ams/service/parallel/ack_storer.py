@@ -80,8 +80,7 @@ class Storer:
 
     async def finish(self) -> None:
         """Wait for all changes being stored."""
-        storing = [task for opened in self._opened.all() for task in opened.storing]
-        if storing:
+        if storing := [task for opened in self._opened.all() for task in opened.storing]:
             await asyncio.wait(storing)
 
     # Horizons of exactly-once delivery

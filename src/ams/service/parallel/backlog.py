@@ -251,8 +251,7 @@ class Backlog:
         if self.failures.is_exhausted(offset):  # the process ended before it was dead-lettered
             self.failures.queue_dead_letter(offset)
             return False
-        withheld_until = self.restart_grace.withheld_until(offset, now)
-        if withheld_until is not None:
+        if (withheld_until := self.restart_grace.withheld_until(offset, now)) is not None:
             self.leases.wait(offset, withheld_until)
             return False
         if queue is None:
@@ -424,8 +423,7 @@ class Backlog:
                 settling.out_of_order.update(refused)
             else:
                 self.leases.hold(lease, behind)
-            others = set(offsets).difference(behind)
-            if others:
+            if others := set(offsets).difference(behind):
                 settling.leases.append((lease, sorted(others)))
         settling.leases += self.leases.of(first - acked).items()
 
@@ -479,8 +477,7 @@ class Backlog:
         """Return, for each ordering key, the first of these messages that is out."""
         firsts: dict[KeyQueue, Offset] = {}
         for offset in offsets:
-            queue = self.keys.queue_if_out(offset)
-            if queue is not None:
+            if (queue := self.keys.queue_if_out(offset)) is not None:
                 firsts[queue] = min(offset, firsts.get(queue, offset))
         return firsts
 
@@ -521,8 +518,7 @@ class Backlog:
         self.failures.being_stored.difference_update(settling.failures)
         self.failures.end_taking_back(settling.taken_back)
         for lease, offsets in settling.leases:
-            kept = [each for each in offsets if each not in self.done and not self._is_back(lease, each)]
-            if kept:
+            if kept := [each for each in offsets if each not in self.done and not self._is_back(lease, each)]:
                 self.leases.lease_again(lease, kept, lease.deadline)
         for offset in sorted(settling.taken_back):
             if self.keys.queue_if_out(offset) is not None and self._is_free(offset):  # nor could it be settled itself
@@ -571,8 +567,7 @@ class Backlog:
                 self._free_key(offset)
 
     def _free_key(self, offset: Offset) -> None:
-        queue = self.keys.end(offset, self.done.__contains__)
-        if queue is not None:
+        if (queue := self.keys.end(offset, self.done.__contains__)) is not None:
             self._offer(queue)
 
     def _offer(self, queue: KeyQueue, asks: KeyConsumer | None = None) -> None:

@@ -111,8 +111,7 @@ class FinalIds:
         offset, text = ack_id
         if offset < self._before.floor or offset in self._before.done:
             return now <= self._grace_until
-        noted = self._newer.get(offset, self._older.get(offset))
-        if noted is not None:
+        if (noted := self._newer.get(offset, self._older.get(offset))) is not None:
             return noted == text
         return given.run == self._before.run and given.attempt == 1 and given.number > self._unknown_until
 

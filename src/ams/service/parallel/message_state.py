@@ -473,8 +473,7 @@ class MessageLeases:
         """Return the leased ones of these messages, by hand-out."""
         found: dict[HandOut, list[Offset]] = {}
         for each in offsets:
-            hand_out = self._by_offset.get(each)
-            if hand_out is not None:
+            if (hand_out := self._by_offset.get(each)) is not None:
                 found.setdefault(hand_out, []).append(each)
         return found
 

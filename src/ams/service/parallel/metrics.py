@@ -40,8 +40,7 @@ def findings(opened: OpenSubscription, *, names_holders: bool, streams: int = 0)
     yield from _room_findings(backlog)
     yield from _floor_findings(backlog, names_holders=names_holders)
     yield from _failure_findings(opened)
-    blocking = backlog.keys.largest_blocker()
-    if blocking is not None:
+    if (blocking := backlog.keys.largest_blocker()) is not None:
         offset, key, count = blocking
         text = f"Message {offset} blocks {messages_text(count)} of its ordering key {key}."
         yield Finding(count >= MANY_MESSAGES, text)

@@ -195,8 +195,7 @@ class OpenSubscriptions:
         if oldest <= opened.backlog.floor:
             return
         await self._cursors.retain(opened.subscription.id, opened.backlog.epoch, oldest)
-        lost = opened.backlog.retain(oldest)
-        if lost:
+        if lost := opened.backlog.retain(oldest):
             logger.warning("subscription.lost", subscription=opened.subscription.name, messages=lost)
 
     # Timer for lease expiry: wakes the sweeper when the next lease or retry is due
@@ -232,8 +231,7 @@ class OpenSubscriptions:
 
     def forget(self, subscription: SubscriptionId) -> None:
         """Close a subscription after a seek, deletion or change: the next use reopens it."""
-        opened = self._open.pop(subscription, None)
-        if opened is not None:
+        if (opened := self._open.pop(subscription, None)) is not None:
             opened.backlog.leases.release_windows()  # else a full stream would wait for ever
             opened.wake()
 

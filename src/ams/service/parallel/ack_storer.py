@@ -34,10 +34,7 @@ class Storer:
     """Stores settled messages, and horizons ahead of leases for exactly-once delivery."""
 
     def __init__(self, registry: Registry, opened: OpenSubscriptions, cursors: CursorStore, clock: Clock) -> None:
-        self._registry = registry
-        self._opened = opened
-        self._cursors = cursors
-        self._clock = clock
+        self._registry, self._opened, self._cursors, self._clock = registry, opened, cursors, clock
         self.failures = 0  # failed deliveries since the start
 
     async def settle(self, opened: OpenSubscription, settling: Settling) -> None:

@@ -35,10 +35,7 @@ class RestartGrace:
         matters when exactly-once delivery is switched on before this run gives anything.
         """
         self._is_first = run == 1
-        self.end = end
-        self._topic_end = end
-        self.grace_until = grace_until
-        self._longest_until = longest_until
+        self.end, self._topic_end, self.grace_until, self._longest_until = end, end, grace_until, longest_until
         self._withheld_below = Offset(0)
         self._withheld_until = Milliseconds(0)
 
@@ -81,8 +78,7 @@ class FinalIds:
 
     def __init__(self, before: AckProgress, grace_until: Milliseconds) -> None:
         """`before`: messages done before the run, by leases that last until `grace_until` at most."""
-        self._before = before
-        self._grace_until = grace_until
+        self._before, self._grace_until = before, grace_until
         self._newer: dict[Offset, str] = {}
         self._older: dict[Offset, str] = {}
         self._older_until = 0  # number of the newest hand-out when the last entry of `_older` was recorded
@@ -142,13 +138,9 @@ class HandOutIds:
         done: Done,
         failures: Failures,
     ) -> None:
-        self._epoch, self._run = progress.epoch, progress.run
-        self._identity = identity
+        self._epoch, self._run, self._identity = progress.epoch, progress.run, identity
         self.number = 0
-        self._before = before
-        self._leases = leases
-        self._done = done
-        self._failures = failures
+        self._before, self._leases, self._done, self._failures = before, leases, done, failures
         self.overtaken: set[Offset] = set()
         """Messages whose older ids are invalid without a failure: released, or leased by an id of the previous run."""
         self.taken_back = dict(progress.taken_back)

@@ -123,10 +123,7 @@ class ParallelMetrics:
 
     def __init__(self, working: ParallelSubscriptions, log: Log, clock: Clock, *, by_name: bool) -> None:
         """`by_name`: with labels for each subscription."""
-        self._working = working
-        self._log = log
-        self._clock = clock
-        self._by_name = by_name
+        self._working, self._log, self._clock, self._by_name = working, log, clock, by_name
         self._oldest: dict[SubscriptionId, Milliseconds] = {}
         self.rounds = Ticker("ages of messages", LOOK_SECONDS, self.look, partial(logger.warning, "ages.put_off"))
 

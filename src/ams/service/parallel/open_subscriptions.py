@@ -132,8 +132,7 @@ class OpenSubscriptions:
         retention_clock: RetentionClock,
     ) -> None:
         self._registry, self._log, self._cursors = registry, log, cursors
-        self._clock, self._retention_clock = clock, retention_clock
-        self._ownership = ownership
+        self._clock, self._retention_clock, self._ownership = clock, retention_clock, ownership
         self._sooner = asyncio.Event()  # set when something is due before the next sweep
         self._looks_at = Milliseconds(0)
         self._open: dict[SubscriptionId, OpenSubscription] = {}

@@ -37,9 +37,7 @@ class Finder:
     """Finds messages to lease. One call per subscription at a time."""
 
     def __init__(self, log: Log, opened: OpenSubscriptions, clock: Clock) -> None:
-        self._log = log
-        self._opened = opened
-        self._clock = clock
+        self._log, self._opened, self._clock = log, opened, clock
 
     async def find(
         self, opened: OpenSubscription, most: int, max_bytes: int, holder: str, keys: KeyConsumer | None
@@ -184,11 +182,9 @@ class Puller:
 
     def __init__(self, deliverer: Deliverer, opened: OpenSubscriptions, storer: Storer, clock: Clock) -> None:
         """`deliverer` has the limits and the waiting pulls of both types of subscriptions."""
-        self._deliverer, self._log = deliverer, deliverer.log
-        self._opened = opened
+        self._deliverer, self._log, self._opened = deliverer, deliverer.log, opened
         self._finder = Finder(deliverer.log, opened, clock)
-        self._storer = storer
-        self._clock = clock
+        self._storer, self._clock = storer, clock
 
     async def pull(
         self,

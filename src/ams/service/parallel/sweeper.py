@@ -23,10 +23,7 @@ class Sweeper:
     """Sweeps the open subscriptions."""
 
     def __init__(self, opened: OpenSubscriptions, storer: Storer, dead_letters: DeadLetters, clock: Clock) -> None:
-        self._opened = opened
-        self._storer = storer
-        self._letters = dead_letters
-        self._clock = clock
+        self._opened, self._storer, self._letters, self._clock = opened, storer, dead_letters, clock
         self._task: asyncio.Task[None] | None = None
         self.dead_letters = 0  # dead letters stored since the start
 

@@ -33,8 +33,7 @@ NO_PROJECT = "project doesn't exist"
 ALREADY_A_MEMBER = "User is already a member of the project"
 NOT_A_MEMBER = "Access to this resource is forbidden. User is not a member of the project"
 MORE_THAN_A_MEMBER = "The user has roles elsewhere: a service_admin can give it a new token"
-_MAX_CONCURRENT_DROPS = 100
-"""Logs, or cursors, dropped concurrently: one after the other, those of a large project take minutes."""
+_MAX_CONCURRENT_DROPS = 100  # logs, or cursors: one after the other, those of a large project take minutes
 
 logger = structlog.get_logger("ams.projects")
 

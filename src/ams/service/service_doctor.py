@@ -48,8 +48,7 @@ class EngineIdentities(NamedTuple):
     subscriptions: frozenset[SubscriptionId] | None
     cursors: Mapping[SubscriptionId, TopicOffset] | None
     logs: frozenset[TopicId] | None
-    bounds: Mapping[TopicId, Bounds] | None
-    """Read after the cursors: ends never go back, so a cursor beyond its end here is really beyond it."""
+    bounds: Mapping[TopicId, Bounds] | None  # read after the cursors: ends never go back, so what is past them is so
 
 
 class Inconsistencies(NamedTuple):
@@ -59,8 +58,7 @@ class Inconsistencies(NamedTuple):
     logs_without_topic: frozenset[TopicId]
     subscriptions_without_cursor: frozenset[SubscriptionId]
     cursors_without_subscription: frozenset[SubscriptionId]
-    past_the_end: frozenset[SubscriptionId]
-    """Subscriptions whose cursors are beyond the ends of their topics: they will miss the next messages."""
+    past_the_end: frozenset[SubscriptionId]  # whose cursors are past their topics' ends: they miss the next messages
 
     def intersection(self, other: "Inconsistencies") -> "Inconsistencies":
         """Return the inconsistencies that the other look found too."""

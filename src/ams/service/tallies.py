@@ -31,8 +31,7 @@ ByDay = dict[str, int]
 
 ROUND_SECONDS = 1.0
 MAX_PAUSE_SECONDS = 10.0
-PAUSE_FACTOR = 50
-"""The pause after a round is at least this multiple of its duration: rounds take at most a fiftieth of the time."""
+PAUSE_FACTOR = 50  # a pause is at least this multiple of its round: rounds take at most a fiftieth of the time
 TOPICS_PER_YIELD = 64  # topics counted before yielding to the event loop
 NEWEST_DAYS = 30  # days in the answer for a topic or a project (contract 14.1)
 MIN_NOTES_KEPT = 1024  # notes kept before those of deleted names are removed
@@ -137,8 +136,7 @@ class Figures:
     messages: int = 0
     bytes: int = 0
     delivered: int = 0
-    by_topic: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """Messages by names of project and topic; only if asked for."""
+    by_topic: Counter[tuple[str, str]] = field(default_factory=Counter)  # messages by project and topic, if asked for
 
 
 class Counting:
@@ -146,8 +144,7 @@ class Counting:
 
     def __init__(self, registry: Registry, log: Log, counts: Counts, *, by_topic: bool = False) -> None:
         self._registry, self._log, self.counts, self._by_topic = registry, log, counts, by_topic
-        self._turn = asyncio.Lock()
-        """One round or read at a time: notes being stored are neither in memory nor in the registry."""
+        self._turn = asyncio.Lock()  # one round or read: notes being stored are neither in memory nor in the registry
         self._most = MIN_NOTES_KEPT
         put_off = partial(logger.warning, "counting.put_off")
         self.rounds = Ticker("counting", ROUND_SECONDS, self._timed_round, put_off, has_last=True)

@@ -59,8 +59,7 @@ from ams.storage.cursors.acks import AckProgress, Mark
 MAX_OUT = 100_000  # messages on lease or being settled; each costs about the memory of a tuple in a dictionary
 MAX_OUT_BYTES = 2**30
 MAX_HELD_BACK = 200_000  # back-pressure: with so many messages waiting, ready or blocked, no new ones are scanned
-MAX_SPAN = 2**24
-"""Offsets from the floor to the scan. One message that is never settled stops the subscription at this distance."""
+MAX_SPAN = 2**24  # offsets from the floor to the scan: one message that is never settled stops the subscription there
 DEAD_LETTER_RETRY_MS = Milliseconds(10_000)  # backoff of a message whose dead letter could not be stored, at least
 UNKNOWN_HOLDER = "a consumer of before the restart"  # holder of a previous run's lease, until its consumer extends it
 

@@ -120,10 +120,8 @@ class NamedLeases:
     from_before: dict[Offset, str] = field(default_factory=dict)  # hand-outs of the previous run, not taken over yet
     late: list[AckId] = field(default_factory=list)
     never_given: list[AckId] = field(default_factory=list)
-    finished: list[AckId] = field(default_factory=list)
-    """Ids whose messages are done by them: a repeated acknowledgement succeeds."""
-    unsure: dict[str, list[Offset]] = field(default_factory=dict)
-    """Ids whose messages another call is acknowledging: retry them when it is done."""
+    finished: list[AckId] = field(default_factory=list)  # their messages are done by them: a repeat succeeds
+    unsure: dict[str, list[Offset]] = field(default_factory=dict)  # another call settles them: retry when it is done
 
 
 class HandOutIds:

@@ -35,8 +35,7 @@ class Done:
         self.scan = progress.floor  # the next offset to scan
         self._above: BitMap64 = progress.done.copy()
         self.being_stored: set[Offset] = set()  # their acknowledgement is being written: not leased, not yet done
-        self._passed: list[Range] = []
-        """Ranges that the filter skipped and that are not stored yet. After a crash they are skipped again."""
+        self._passed: list[Range] = []  # ranges that the filter skipped, not stored yet; after a crash, skipped again
 
     def __contains__(self, offset: Offset) -> bool:
         return offset < self.floor or offset in self._above

@@ -122,8 +122,7 @@ class Pushing:
 
     registry: Registry
     enabled: bool = False
-    worker_token: str = ""
-    """The token of the user who delivers (HTTP contract 13.5); empty: it is the service's own, `push_worker_0`."""
+    worker_token: str = ""  # of the user who delivers (HTTP contract 13.5); empty: the service's own, `push_worker_0`
     endpoints: EndpointCheck | None = None  # asks endpoints for their hash; not None when push is enabled
     server: PushServer = NoPushServer()
     assignment: Assignment | None = None

@@ -34,8 +34,7 @@ SERVICE = "service"
 MINUTE_MS = 60_000
 HISTORY_MINUTES = 25 * 60  # minutes of history kept: one day plus the current hour
 SUBSCRIPTIONS_PER_YIELD = 64  # subscriptions measured before yielding to the event loop
-SPANS: Mapping[str, tuple[int, int]] = {"hour": (60, 1), "day": (288, 5)}
-"""Number of intervals of a span, and the minutes of each."""
+SPANS: Mapping[str, tuple[int, int]] = {"hour": (60, 1), "day": (288, 5)}  # intervals of a span, and minutes of each
 
 _RECORD = struct.Struct("<BQQQQ")  # the minute of the hour, and four values
 Values = tuple[int, int, int, int]

@@ -33,6 +33,7 @@ class ParallelSubscriptions:
         ownership: Ownership,
         retention_clock: RetentionClock,
     ) -> None:
+        self._ownership = ownership
         self.opened = OpenSubscriptions(deliverer.registry, deliverer.log, cursors, clock, ownership, retention_clock)
         self.storer = Storer(deliverer.registry, self.opened, cursors, clock)
         self.puller = Puller(deliverer, self.opened, self.storer, clock)
@@ -54,4 +55,4 @@ class ParallelSubscriptions:
         """End the background work, finish storing, and give up all subscriptions."""
         await self.sweeper.close()
         await self.storer.finish()
-        await self.opened.close()
+        await self._ownership.close()

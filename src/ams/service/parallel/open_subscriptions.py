@@ -158,10 +158,6 @@ class OpenSubscriptions:
         self._forget_all()
         await self._ownership.leave()
 
-    async def close(self) -> None:
-        """End the background work, and give up all subscriptions."""
-        await self._ownership.close()
-
     # Which ones are open
 
     def get(self, subscription: SubscriptionId) -> OpenSubscription | None:

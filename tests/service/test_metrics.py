@@ -277,7 +277,7 @@ MINUTES = st.integers(0, 100)
 
 @given(st.dictionaries(MINUTES, st.tuples(st.integers(0, 9), *[st.just(0)] * 3)), st.sets(MINUTES))
 def test_a_series_is_what_was_noted_last_at_each_look(records: dict[int, Values], looks: set[int]) -> None:
-    for look, found in zip(sorted(looks), _series(records, sorted(looks)).values, strict=True):
+    for look, found in zip(sorted(looks), _series(records, sorted(looks)), strict=True):
         before = [minute for minute in records if minute <= look]
         assert found == (records[max(before)] if before else (0, 0, 0, 0))
 

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import pairwise
 
 import structlog
 
@@ -40,24 +41,10 @@ _RECORD = struct.Struct("<BQQQQ")  # the minute of the hour, and four values
 Values = tuple[int, int, int, int]
 """Of a topic: messages and bytes published, ever. Of a subscription: messages handed out, those not acknowledged, and
 when the oldest of these was published (0: there is none). Of a project: the sums of the first two of these, each."""
+Series = Sequence[Values | None]
+"""Values at the ends of intervals, after that before the first interval; None where nothing was measured."""
 
 logger = structlog.get_logger("ams.history")
-
-
-@dataclass(frozen=True, slots=True)
-class Series:
-    """Values of one thing at the ends of intervals; None where nothing was measured."""
-
-    values: Sequence[Values | None]  # one more than there are intervals: the first is that before the first interval
-
-    def growth(self, place: int) -> list[int | None]:
-        """Return the growth of a value in each interval; deletions do not make it negative."""
-        pairs = zip(self.values, self.values[1:], strict=False)
-        return [None if before is None or now is None else max(now[place] - before[place], 0) for before, now in pairs]
-
-    def at_end(self, place: int) -> list[int | None]:
-        """Return a value at the end of each interval."""
-        return [None if each is None else each[place] for each in self.values[1:]]
 
 
 @dataclass(slots=True)
@@ -127,14 +114,14 @@ class MetricsHistory:
         of_subscriptions = {name: found["subscription", name] for name in subscriptions}
         project = None
         if whole := found.get(("project", caller.here.name)):
-            project = ProjectHistory(whole.growth(0), whole.growth(1), whole.growth(2), whole.at_end(3))
+            project = ProjectHistory(_growth(whole, 0), _growth(whole, 1), _growth(whole, 2), _at_end(whole, 3))
         return History(
             minutes * 60,
             resource_date(Milliseconds(ends[0] * MINUTE_MS)),
             resource_date(Milliseconds(last * MINUTE_MS)),
-            {name: TopicHistory(each.growth(0), each.growth(1)) for name, each in of_topics.items()},
+            {name: TopicHistory(_growth(each, 0), _growth(each, 1)) for name, each in of_topics.items()},
             {
-                name: SubscriptionHistory(each.growth(0), each.at_end(1), _ages(each.at_end(2), ends[1:]))
+                name: SubscriptionHistory(_growth(each, 0), _at_end(each, 1), _ages(_at_end(each, 2), ends[1:]))
                 for name, each in of_subscriptions.items()
             },
             project,
@@ -225,6 +212,16 @@ class MetricsHistory:
         return (MINUTE_MS - self.clock.wall() % MINUTE_MS) / 1000
 
 
+def _growth(series: Series, place: int) -> list[int | None]:
+    """Return the growth of a value in each interval; deletions do not make it negative."""
+    pairs = pairwise(series)
+    return [None if before is None or now is None else max(now[place] - before[place], 0) for before, now in pairs]
+
+
+def _at_end(series: Series, place: int) -> list[int | None]:
+    return [None if each is None else each[place] for each in series[1:]]
+
+
 def _series(records: Mapping[int, Values], looks: Sequence[int | None]) -> Series:
     noted, found, values = sorted(records), list[Values | None](), (0, 0, 0, 0)
     at = 0
@@ -236,7 +233,7 @@ def _series(records: Mapping[int, Values], looks: Sequence[int | None]) -> Serie
             values = records[noted[at]]
             at += 1
         found.append(values)
-    return Series(found)
+    return found
 
 
 def _ages(oldest: Sequence[int | None], minutes: Sequence[int]) -> list[int | None]:

@@ -39,6 +39,7 @@ from ams.service.service_doctor import (
 from ams.storage.cursors.base import TopicOffset
 from ams.storage.log.base import Bounds
 from ams.storage.log.embedded import EmbeddedLog, LogOptions
+from ams.storage.registry.registry import Registry
 from ams.wire.push import Failure, WorkerState
 from ams.wire.service import Diagnosis, Finding, Standing
 from tests.service.interference import interrupt_call
@@ -307,9 +308,9 @@ async def test_why_an_engine_cannot_be_reached_is_told_once(use_cases: UseCases,
     """The embedded engines are always reachable; others report why they are not."""
     await use_cases.engines.log.close()
     monkeypatch.setattr(EmbeddedLog, "away", "no broker answers")
-    away = {"registry": lambda: "no server answers", "cursors": lambda: None}
+    monkeypatch.setattr(Registry, "away", "no server answers")
 
-    assert [each.text for each in await replace(service_doctor_of(use_cases), away=away).look()] == [
+    assert [each.text for each in await look_at_service(use_cases)] == [
         "The registry cannot be reached: no server answers.", "The log cannot be reached: no broker answers.",
     ]  # fmt: skip
 

@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import platform
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from operator import and_
 from typing import NamedTuple, TypeVar
 
@@ -123,8 +123,6 @@ class ServiceDoctor:
     cursors: Cursors
     losses: LossTotal
     remedies: Remedies = SINGLE_PROCESS_REMEDIES
-    away: Mapping[str, Callable[[], str | None]] = field(default_factory=dict)
-    """Why the `registry` or the `cursors` are unavailable now; `Log.away` says it of the log."""
     again_after: float = SECOND_LOOK_SECONDS
     issuers: Issuers | None = None
     copied_for: Callable[[], Milliseconds | None] = lambda: None  # age of a backup under way, which blocks retention
@@ -166,7 +164,7 @@ class ServiceDoctor:
         return EngineIdentities(topics, subscriptions, cursors, logs, bounds)
 
     def _engine_findings(self, silent: Collection[str]) -> Iterator[Finding]:
-        reasons = {engine: why() for engine, why in self.away.items()} | {"log": self.log.away}
+        reasons = {"registry": self.registry.away, "log": self.log.away}
         for engine in ("registry", "log", "cursors"):
             if reasons.get(engine):
                 yield Finding(True, f"The {engine} cannot be reached: {reasons[engine]}.")

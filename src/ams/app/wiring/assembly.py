@@ -307,7 +307,6 @@ def routes(
         cursors,
         losses,
         _remedies(settings, engines),
-        {"registry": lambda: registry.away},
         issuers=identity.issuers,
         copied_for=engines.embedded.kept_for if engines.embedded else lambda: None,
         leap=lambda: engines.retention_clock.leap,

@@ -309,17 +309,15 @@ class PushWatcher:
             raise Conflict("Subscription is not in push mode")
         is_verified, project = subscription.push.verified, caller.here.name
         worker = await self.assignment.state(subscription.id) if is_verified else None
-        shown = worker if worker is None or caller.sees_push_secrets else _without_details(worker)
-        if shown is not None and subscription.parallel is not None:
-            opened = await self.working.opened.here(subscription.id) if self.working else None
-            shown = msgspec.structs.replace(shown, dead=opened.dead_letters if opened else 0)
-        if shown is None:
+        if worker is None:
             shown_as = await self.pushing.status(project, subscription)
+            state, shown = INACTIVE if shown_as == UNREACHABLE else UNKNOWN, None
         else:
-            shown_as = text(subscription_path(project, subscription.name), shown)
-        state = INACTIVE if shown_as == UNREACHABLE else UNKNOWN
-        if worker is not None:
-            state = worker.phase
+            shown = worker if caller.sees_push_secrets else _without_details(worker)
+            if subscription.parallel is not None:
+                opened = await self.working.opened.here(subscription.id) if self.working else None
+                shown = msgspec.structs.replace(shown, dead=opened.dead_letters if opened else 0)
+            state, shown_as = worker.phase, text(subscription_path(project, subscription.name), shown)
         topic, backlog = await self.registry.topics.find(caller.here.id, subscription.topic), None
         with contextlib.suppress(TopicGone):  # deleted meanwhile
             backlog = (await lag_of(self.log, self.cursors, subscription, topic.id)).messages if topic else None

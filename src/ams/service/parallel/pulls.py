@@ -274,10 +274,7 @@ class Puller:
     ) -> Sequence[Stored]:
         """Return as many of the first messages as fit the memory for unread answers, at this answer's turn."""
         unread = self._deliverer.unread
-        size, data_bytes = sizes(messages)
-        if held_for is not None and size > unread.bytes_left(held_for):
-            messages = unread.within(held_for, messages)
-            size, data_bytes = sizes(messages)
+        messages, size, data_bytes = unread.fit(held_for, messages)
         with unread.hold_answer(held_for, size):
             await self._deliverer.turn(size, held_for)
         self._deliverer.counts.note_pull(subscription, len(messages), data_bytes)

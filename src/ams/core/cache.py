@@ -8,10 +8,6 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-def _one(_value: object) -> int:
-    return 1
-
-
 class LruCache(Generic[K, V]):
     """LRU cache of total weight `size`. Values are never None. Not thread safe.
 
@@ -22,7 +18,7 @@ class LruCache(Generic[K, V]):
 
     def __init__(self, size: int, weigh: Callable[[V], int] | None = None) -> None:
         self._size = size
-        self._weigh = weigh or _one
+        self._weigh: Callable[[V], int] = weigh or (lambda _: 1)
         self._weight = 0
         self._entries: OrderedDict[K, V] = OrderedDict()
 

@@ -63,10 +63,9 @@ class Users:
 
     async def project_filter(self, name: str) -> Project | None:
         """Return the project of a list's filter (contract 5.2); empty: None. Raises `NotFound`."""
-        project = await self.registry.projects.find(name) if name else None
-        if name and project is None:
-            raise NotFound("ProjectUUID doesn't exist")
-        return project
+        if not name:
+            return None
+        return require_found(await self.registry.projects.find(name), NotFound("ProjectUUID doesn't exist"))
 
     async def list(
         self, caller: Caller, page: PageRequest, *, project: Project | None = None, details: bool = False

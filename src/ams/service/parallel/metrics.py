@@ -135,32 +135,23 @@ class ParallelMetrics:
 
     def gauges(self) -> Iterator[Figure]:
         """Yield gauges."""
-        opened = list(self._working.opened.all())
-        yield figure("ams_parallel_subscriptions", "Parallel subscriptions that this node works on.", len(opened))
-        backlogs = [each.backlog for each in opened]
-        text = "Messages that consumers have on lease."
-        yield self._figure("ams_parallel_leased", text, opened, [len(each.leases) for each in backlogs], sum)
-        text = "Messages that failed and are to be given again."
-        yield self._figure("ams_parallel_waiting", text, opened, [each.waiting for each in backlogs], sum)
-        text = "Messages blocked by one of their ordering key."
-        yield self._figure("ams_parallel_blocked", text, opened, [each.keys.blocked_messages for each in backlogs], sum)
-        now = self._clock.wall()
-        ages = [max(now - self._oldest.get(each.subscription.id, now), 0) / 1000 for each in opened]
-        text = "Age of the oldest message that is not acknowledged."
-        yield self._figure("ams_parallel_oldest_seconds", text, opened, ages, max)
+        opened, now = list(self._working.opened.all()), self._clock.wall()
 
-    def _figure(
-        self,
-        name: str,
-        text: str,
-        opened: Sequence[OpenSubscription],
-        values: Sequence[float],
-        together: Callable[[Sequence[float]], float],
-    ) -> Figure:
-        if not self._by_name:
-            return figure(name, text, together(values) if values else 0)
-        labels = [{"project": each.project, "subscription": each.subscription.name} for each in opened]
-        return Figure(name, text, list(zip(labels, values, strict=True)))
+        def gauge(name: str, text: str, values: Sequence[float], together: Callable[..., float] = sum) -> Figure:
+            if not self._by_name:
+                return figure(name, text, together(values) if values else 0)
+            labels = [{"project": each.project, "subscription": each.subscription.name} for each in opened]
+            return Figure(name, text, list(zip(labels, values, strict=True)))
+
+        yield figure("ams_parallel_subscriptions", "Parallel subscriptions that this node works on.", len(opened))
+        leased = [len(each.backlog.leases) for each in opened]
+        yield gauge("ams_parallel_leased", "Messages that consumers have on lease.", leased)
+        waiting = [each.backlog.waiting for each in opened]
+        yield gauge("ams_parallel_waiting", "Messages that failed and are to be given again.", waiting)
+        blocked = [each.backlog.keys.blocked_messages for each in opened]
+        yield gauge("ams_parallel_blocked", "Messages blocked by one of their ordering key.", blocked)
+        ages = [max(now - self._oldest.get(each.subscription.id, now), 0) / 1000 for each in opened]
+        yield gauge("ams_parallel_oldest_seconds", "Age of the oldest message that is not acknowledged.", ages, max)
 
     def counters(self) -> Iterator[Figure]:
         """Yield counters since the start."""

@@ -47,15 +47,9 @@ class PushRunner:
     """The workers of this process, as long as it serves."""
 
     def __init__(
-        self,
-        assignment: Assignment,
-        workers: Workers,
-        tally: DeliveryTally,
-        moves: "Moves | None" = None,
-        *,
-        holder: str = "",
+        self, assignment: Assignment, workers: Workers, tally: DeliveryTally, moves: "Moves | None", holder: str
     ) -> None:
-        """`tally` observes the workers; `moves` where other nodes move cursors; `holder`: a unique name, or made."""
+        """`tally` observes the workers; `moves` where other nodes move cursors; `holder` is a unique name."""
         self.workers, self.tally, self._assignment, self._moves = workers, tally, assignment, moves
         self._holding = Holding(workers, self._heartbeat, random.Random(), holder=holder)  # noqa: S311  # for pauses
         self._beats: asyncio.Task[None] | None = None

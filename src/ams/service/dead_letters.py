@@ -21,7 +21,7 @@ from ams.core.errors import Conflict, InvalidInput, KeyReused, QuotaExceeded, Ra
 from ams.core.messages import Message, Stored, batch_of, message, parse
 from ams.core.names import Offset, SubscriptionName, TopicId, TopicName, topic_id_text
 from ams.push.upstream import Verdict
-from ams.service.lookup import OWN_TOPIC, find_subscription, no_topic_is_a_conflict, topic_of
+from ams.service.lookup import OWN_TOPIC, find_subscription, no_topic_is_a_conflict, require_found, topic_of
 from ams.service.stored_bytes import REQUEST_BYTES, StoredBytes
 from ams.service.tallies import Counts
 from ams.storage.cursors.base import NO_DEADLINE, Cursors
@@ -112,9 +112,7 @@ class DeadLetters:
         if not name:
             raise Conflict("Subscription has no dead letter topic")
         topic = await self.registry.topics.find(subscription.project_id, TopicName(name))
-        if topic is None:
-            raise Conflict(NO_TOPIC)
-        return topic
+        return require_found(topic, Conflict(NO_TOPIC))
 
     async def _hand_out(self, subscription: Subscription, topic: TopicId, offset: Offset) -> Stored | None:
         """Hand out the message, so that it can be acknowledged; None: it is acknowledged already."""

@@ -21,7 +21,7 @@ from ams.core.parallel_options import ParallelOptions, RetryPolicy
 from ams.core.retention_clock import RetentionClock
 from ams.core.supervisor import Supervisor
 from ams.push.upstream import Verdict
-from ams.service.lookup import topic_of
+from ams.service.lookup import require_found, topic_of
 from ams.service.parallel.backlog import Backlog, Settling
 from ams.service.parallel.message_state import SLOT_MS, RetryRules
 from ams.service.retention import oldest_for
@@ -70,26 +70,23 @@ class OpenSubscription:
     verdicts: dict[Offset, Verdict] = field(default_factory=dict)  # reasons for dead letters that the consumers gave
     kept_because: str = ""  # why the last dead letter could not be stored; empty: it was
 
-    def wake(self) -> None:
-        """Wake all waiting pulls."""
-        self._wake(list(self.waiting))
+    def wake(self, some: Iterable[WaitReason] | None = None) -> None:
+        """Wake the pulls that wait for `some` reasons; None: all."""
+        for each in list(self.waiting) if some is None else some:
+            for woken in self.waiting.pop(each):
+                if not woken.done():
+                    woken.set_result(None)
 
     def wake_served(self) -> None:
         """Wake the waiting pulls that may get messages now."""
         if self.waiting:
             is_ready = self.backlog.has_ready
-            self._wake([each for each in self.waiting if self._may_find(each, is_ready=is_ready)])
+            self.wake([each for each in self.waiting if self._may_find(each, is_ready=is_ready)])
 
     def _may_find(self, each: WaitReason, *, is_ready: bool) -> bool:
         if not (is_ready or each.for_room) or not self.backlog.room(each.holder):
             return False
         return is_ready or self.backlog.may_scan(each.holder)
-
-    def _wake(self, some: Iterable[WaitReason]) -> None:
-        for each in some:
-            for woken in self.waiting.pop(each):
-                if not woken.done():
-                    woken.set_result(None)
 
     def note(self, verdict: Verdict, settling: Settling) -> None:
         """Note why messages failed that have used up their attempts."""
@@ -108,9 +105,7 @@ class OpenSubscription:
 
 def options_of(subscription: Subscription) -> ParallelOptions:
     """Return the options; raise `InvalidInput` if an ordered subscription took its place meanwhile."""
-    if subscription.parallel is None:
-        raise InvalidInput("Invalid ack id")
-    return subscription.parallel
+    return require_found(subscription.parallel, InvalidInput("Invalid ack id"))
 
 
 def _rules(options: ParallelOptions) -> RetryRules:

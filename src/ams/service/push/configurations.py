@@ -22,7 +22,7 @@ from ams.push.delivery_request import new_secret
 from ams.push.endpoints import CheckFailed, CheckSlots, EndpointCheck
 from ams.push.report import PARALLEL_ELSEWHERE, text
 from ams.service.leftovers import finish_or_leave
-from ams.service.lookup import expected_subscription, find_dead_letter_topic, find_subscription
+from ams.service.lookup import expected_subscription, find_dead_letter_topic, find_subscription, require_found
 from ams.service.parallel.assembly import ParallelSubscriptions
 from ams.service.push.assignment import Assignment
 from ams.service.retention import lag_of
@@ -255,9 +255,7 @@ class Pushing:
     def _require_worker(self, worker: UserId | None) -> UserId:
         if not self.enabled:
             raise Conflict(DISABLED)
-        if worker is None:
-            raise Unavailable(NO_WORKER)
-        return worker
+        return require_found(worker, Unavailable(NO_WORKER))
 
 
 def _require_http(config: PushConfig | None) -> PushConfig:

@@ -51,7 +51,7 @@ async def find_user(registry: Registry, name: UserName, caller: Caller | None = 
 
 
 async def find_managed_user(registry: Registry, caller: Caller, name: UserName, *, or_itself: bool = False) -> User:
-    """Return a user to change or to bind to an identity; `or_itself`: to make tokens for, as each may for itself.
+    """Return a user to change or to bind to an identity; `or_itself`: also the caller itself, as for its tokens.
 
     Raises `NotAllowed` for a user above the caller. A roles file may allow others than service_admins to manage users.
     They must not gain service roles by it (17.3, U3): an identity, and a token, logs in as its user.

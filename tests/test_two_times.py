@@ -22,7 +22,6 @@ from ams.app.push_server.service import listening
 from ams.app.push_server.settings import PushSettings
 from ams.authn import program
 from ams.authn.settings import AuthnSettings
-from ams.core.clock import ManualClock
 from ams.core.settings import Settings
 from ams.http.tls import Certificate, self_signed
 from ams.pipeline.jobs.accounting import envelope
@@ -34,6 +33,7 @@ from tests.app.push_server.test_service import StatefulTable
 from tests.push.test_push_server import run_secure_server
 from tests.support import certificates
 from tests.support.authorities import DAY, NOW, Authority
+from tests.support.clock import ManualClock
 
 NOW_MS = int(NOW.timestamp()) * 1000
 

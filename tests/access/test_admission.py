@@ -28,7 +28,7 @@ from ams.access.permissions import (
     needs_all_rights,
     role_table,
 )
-from ams.core.clock import ManualClock, Milliseconds
+from ams.core.clock import Milliseconds
 from ams.core.errors import InvalidInput, NotAllowed, NotAuthenticated, NotFound, TokenRefused, UnknownToken, Unusable
 from ams.core.names import ProjectId, ProjectName, TokenId, TokenName, UserId, UserName
 from ams.core.rights import Right, Rights
@@ -36,6 +36,7 @@ from ams.storage.registry.records import Login, Membership, Principal, Project, 
 from ams.storage.registry.registry import Registry
 from tests.access.table import ACTIONS, LINES, OWN_LINES, SHORT, Line, documented_path, roles_of
 from tests.support.administration import SERVICE_TOKEN, make_project, make_user
+from tests.support.clock import ManualClock
 
 
 def test_every_line_of_the_contracts_table_is_there() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from ams.access.admission import Admission, Bearer, Caller
 from ams.access.logins import KeyLogins, Logins
-from ams.core.clock import ManualClock, Milliseconds, SystemClock
+from ams.core.clock import Milliseconds, SystemClock
 from ams.core.errors import AlreadyExists, NotAllowed, TokenRefused, UnknownToken
 from ams.core.issuer import RoleRule
 from ams.core.names import BindingName, ProjectId, ProjectName, TokenId, TokenName, UserName
@@ -22,6 +22,7 @@ from tests.identity import signing
 from tests.identity.signing import ISSUER, NOW, SAID, Issuers, sign_claims
 from tests.support import program_keys
 from tests.support.administration import ENGINES, KeptTrail, make_project, make_user, open_registry_at, url_of
+from tests.support.clock import ManualClock
 from tests.support.program_keys import library_token, public_key
 from tests.support.waiting import wait_until_async
 

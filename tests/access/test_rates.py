@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from ams.access.admission import Caller
 from ams.access.rates import QuotaSlots, Rates, SharedRate
-from ams.core.clock import ManualClock
 from ams.core.errors import QuotaExceeded, RateLimited
 from ams.core.names import ProjectId, ProjectName, UserId, UserName
 from ams.core.quotas import REQUESTS, STREAMS, Limits, Quotas
 from ams.core.rate import Rate
 from ams.storage.registry.records import Project
+from tests.support.clock import ManualClock
 
 
 def take_requests(rate: Rate, key: str, wanted: int) -> int:

@@ -25,7 +25,6 @@ from ams.app.backup.files import SYNC_SLICE_BYTES, copy_file
 from ams.app.backup.live_copy import _copy, _moment, _source
 from ams.app.backup.protocol import keep, serve_backups
 from ams.app.maintenance import check_folder
-from ams.core.clock import ManualClock
 from ams.core.errors import Damaged, Unusable
 from ams.core.messages import message
 from ams.core.names import Offset, SubscriptionId, new_topic_id
@@ -33,6 +32,7 @@ from ams.storage.cursors.base import NO_DEADLINE
 from ams.storage.cursors.embedded import EmbeddedCursors
 from ams.storage.folder import RESTORING, Folder
 from ams.storage.log.embedded import EmbeddedLog
+from tests.support.clock import ManualClock
 from tests.support.engines import open_engines
 from tests.support.loop_time import pass_loop_time
 from tests.support.service import running_service

@@ -20,7 +20,7 @@ from ams.authn.settings import AuthnSettings
 from ams.authn.store import Store
 from ams.authn.store.tables import audit
 from ams.authn.values import API_KEY, HEADERS, AuthMethod, Peer, Presented, ServiceType, ServiceTypeId, SubjectBinding
-from ams.core.clock import ManualClock, Milliseconds
+from ams.core.clock import Milliseconds
 from ams.core.distinguished_names import of_certificate
 from ams.core.errors import AmsError, NotFound, RateLimited, ServiceFailed, ServiceTimeout, Unavailable
 from ams.core.rate import LoginLimit
@@ -30,6 +30,7 @@ from ams.storage.audit.trail import FailedLogins, Trail, events_in
 from ams.storage.database.database import sqlite_url
 from ams.wire.authn import AuthMethodFields, BindingFields, ServiceTypeFields
 from tests.support.authorities import NOW, Authority, Credentials, Subject
+from tests.support.clock import ManualClock
 from tests.support.receiver import Behaviour, Receiver, answers, is_silent, receiver, sends, sends_and_ends, waits
 from tests.support.waiting import wait_until_async
 

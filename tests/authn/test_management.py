@@ -13,13 +13,14 @@ from ams.authn.settings import AuthnSettings
 from ams.authn.store import Store
 from ams.authn.store.tables import bindings
 from ams.authn.values import X509, AuthMethod, BindingId, ServiceType, ServiceTypeId, SubjectBinding
-from ams.core.clock import ManualClock, Milliseconds
+from ams.core.clock import Milliseconds
 from ams.core.errors import AlreadyExists, NotFound, RegistryUnavailable, Unusable
 from ams.core.names import new_uuid
 from ams.storage.database.database import sqlite_url
 from ams.storage.files import Disk
 from ams.storage.free_space import FreeSpace
 from tests.support.authn import DN, HOST, KEY, Service, binding_of, error, open_service
+from tests.support.clock import ManualClock
 from tests.support.waiting import wait_until_async
 
 GOOD = {"name": "ams", "hosts": [HOST], "auth_types": ["x509"], "auth_method": "headers", "type": "ams"}

@@ -16,13 +16,13 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from ams.cluster.lease_table import MAX_STATES, OtherHolders, StoredLeases
 from ams.cluster.leases import LEASE_SECONDS, NO_STATES, Heartbeat, Leases, MemoryLeases, RememberedLeases
-from ams.core.clock import ManualClock
 from ams.core.errors import RegistryUnavailable
 from ams.core.names import SubscriptionId, SubscriptionName, TopicName
 from ams.push.report import RETRYING, SEND
 from ams.storage.registry.registry import Registry
 from ams.wire.push import Attempt, Failure, WorkerState
 from tests.support.administration import KEY, age_leases, make_project, url_of
+from tests.support.clock import ManualClock
 from tests.support.waiting import PATIENCE_SECONDS
 
 Ids = frozenset[SubscriptionId]

@@ -12,13 +12,13 @@ from ams.cluster.lease_table import PARALLEL, Holder, LeaseTable
 from ams.cluster.leases import LEASE_SECONDS
 from ams.cluster.ownership import Ownership
 from ams.cluster.ownership import SharedOwnership as Node
-from ams.core.clock import ManualClock
 from ams.core.errors import Overloaded, OwnedElsewhere, RegistryUnavailable, SubscriptionGone
 from ams.core.names import SubscriptionId
 from ams.core.supervisor import Supervisor
 from ams.storage.registry.registry import Registry
 from tests.service.interference import fail_calls
 from tests.support.administration import ENGINES, age_leases, make_project, open_registry_at, url_of
+from tests.support.clock import ManualClock
 from tests.support.waiting import wait_until_async
 
 ONE, TWO = "s1", "s2"

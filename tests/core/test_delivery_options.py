@@ -45,7 +45,6 @@ from ams.core.push_config import (
     is_local_http,
     modify_push_config,
     new_push_config,
-    verified_config,
 )
 from ams.core.urls import has_credentials, is_http_url, without_credentials
 from ams.storage.registry.tables import subscriptions
@@ -91,7 +90,7 @@ def histories(draw: st.DrawFn) -> PushConfig | None:
     for asked, verify in draw(st.lists(st.tuples(good, st.booleans()), max_size=4)):
         config = modify_push_config(config, asked, secret)
         if verify:
-            config = verified_config(config)
+            config = replace(config, verified=True)
     return config
 
 

@@ -30,7 +30,7 @@ from ams.core.filters import MAX_BYTES, TOO_LONG, parse
     ("attributes:-a OR attributes:a_B-9", False), ("(" * 121 + "attributes:a" + ")" * 121, False),
 ])  # fmt: skip
 def test_a_filter_is_accepted_and_matches_or_not(text: str, matches: bool) -> None:
-    assert parse(text).matches({"colour": "red", "size": "10", "iana.org/lang": "de"}) is matches
+    assert parse(text)({"colour": "red", "size": "10", "iana.org/lang": "de"}) is matches
 
 
 @pytest.mark.parametrize(("text", "where", "expected"), [
@@ -68,7 +68,7 @@ def test_a_refusal_says_where_and_what_was_expected(text: str, where: int, expec
 
 def test_a_filter_has_at_most_256_bytes() -> None:
     longest = "attributes:" + "a" * (MAX_BYTES - len("attributes:"))
-    assert parse(longest).matches({"a" * 245: ""})
+    assert parse(longest)({"a" * 245: ""})
     for text in (longest + "a", 'attributes:"' + "ä" * 122 + '"'):
         with pytest.raises(InvalidInput, match=TOO_LONG):
             parse(text)
@@ -150,7 +150,7 @@ def test_a_printed_tree_is_read_as_that_tree(given: tuple[Tree, dict[str, str]])
     tree, attributes = given
     text = print_tree(tree)
     assume(len(text.encode()) <= MAX_BYTES)
-    assert parse(text).matches(attributes) is evaluate_tree(tree, attributes)
+    assert parse(text)(attributes) is evaluate_tree(tree, attributes)
 
 
 PARTS = ["attributes", ":", ".", "a", "=", "!=", '"b"', "AND", "OR", "NOT", "-", "(", ")", ",", "hasPrefix", " ", "\\"]
@@ -163,4 +163,4 @@ def test_any_text_is_read_or_refused(text: str) -> None:
     except InvalidInput as refused:
         assert refused.message == TOO_LONG or refused.message.startswith("Invalid filter at character ")
     else:
-        assert found.matches({"a": "b"}) in (True, False)
+        assert found({"a": "b"}) in (True, False)

@@ -9,10 +9,10 @@ import httpx
 import pytest
 
 from ams.access.logins import Logins
-from ams.core.clock import ManualClock
 from ams.http.fast_lane import LaneExchange
 from ams.storage.audit.trail import MINUTE
 from demo.issuer import CLIENT, CLIENT_SECRET, INTROSPECT, ExampleIssuer
+from tests.support.clock import ManualClock
 from tests.support.served import InProcessService, in_process_service
 
 GROUP = "urn:mace:egi.eu:group:monitoring.egi.eu"

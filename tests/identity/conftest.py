@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from ams.core.clock import ManualClock
 from ams.core.issuer import Issuer
 from ams.core.names import IssuerName
 from ams.identity.issuer_keys import IssuerKeyCache
@@ -13,6 +12,7 @@ from ams.identity.issuers import Discovery, issuer_client
 from ams.outgoing.address_guard import Guard
 from ams.outgoing.client import HttpClient
 from demo.issuer import CLIENT, CLIENT_SECRET, ExampleIssuer
+from tests.support.clock import ManualClock
 
 LOOPBACK = Guard([ipaddress.ip_network("127.0.0.0/8")])
 

@@ -11,10 +11,10 @@ from typing import Any
 import jwt
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
-from ams.core.clock import ManualClock
 from ams.core.errors import TokenRefused
 from ams.core.issuer import Issuer
 from ams.core.names import IssuerName
+from tests.support.clock import ManualClock
 
 NOW = ManualClock().now // 1000  # what the clocks of these tests begin with, in seconds
 ISSUER = Issuer(IssuerName("egi"), "https://aai.egi.eu/auth/realms/egi", audiences=("ams",))

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from ams.core.clock import ManualClock
 from ams.core.errors import TokenRefused
 from ams.core.issuer import Issuer
 from ams.http.tls import self_signed
@@ -28,6 +27,7 @@ from ams.outgoing.address_guard import trust
 from ams.outgoing.client import HttpClient
 from demo.issuer import DISCOVERY, INTROSPECT, ExampleIssuer, IssuerResponse
 from tests.identity.conftest import LOOPBACK
+from tests.support.clock import ManualClock
 
 
 def set_discovery(example: ExampleIssuer, **said: object) -> None:

@@ -13,7 +13,6 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
 from structlog.testing import capture_logs
 
-from ams.core.clock import ManualClock
 from ams.core.errors import TokenRefused
 from ams.core.issuer import Issuer
 from ams.identity.issuer_keys import KEYS_TTL_MS, NO_GENERATION, REFRESH_MS, IssuerKeyCache, KeySet, KeysState
@@ -22,6 +21,7 @@ from ams.outgoing.client import HttpClient
 from ams.storage.document_cache import RETRY_MS
 from demo.issuer import DISCOVERY, JWKS, ExampleIssuer, IssuerResponse
 from tests.identity.signing import CURVES
+from tests.support.clock import ManualClock
 
 
 def make_jwk(key: object, algorithm: str, **more: Any) -> dict[str, Any]:

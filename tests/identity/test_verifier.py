@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from ams.core.clock import ManualClock
 from ams.core.errors import TokenRefused
 from ams.core.issuer import Issuer, RoleRule, Verified
 from ams.core.names import IssuerName
@@ -15,6 +14,7 @@ from ams.identity.verifier import Verifier, roles_of
 from ams.storage.database.invalidation import Cache
 from tests.identity.signing import ISSUER as PLAIN
 from tests.identity.signing import NOW, SAID, Issuers, public_key, sign_claims
+from tests.support.clock import ManualClock
 
 GROUP = "urn:mace:egi.eu:group"
 VO = "urn:mace:egi.eu:group:vo"

@@ -6,7 +6,6 @@ import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from ams.core.clock import ManualClock
 from ams.core.messages import Fragment, message
 from ams.core.push_config import HTTP_ENDPOINT, PushConfig
 from ams.push.attempts import WorkerDependencies
@@ -15,6 +14,7 @@ from ams.push.sender import EndpointAnswer, Headers
 from ams.push.upstream import HandOuts, NotTaken, Pulled, Target, UpstreamError, Verdict
 from ams.push.worker import DeliveryWorker
 from ams.wire.push import Failure, WorkerState
+from tests.support.clock import ManualClock
 from tests.support.waiting import PATIENCE_SECONDS, wait_until_async
 
 PATH = "/projects/P/subscriptions/S"

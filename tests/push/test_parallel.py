@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap64
 
-from ams.core.clock import ManualClock, Milliseconds
+from ams.core.clock import Milliseconds
 from ams.core.names import Offset
 from ams.core.push_config import EXPONENTIAL, GoogleForm
 from ams.push.report import ACKNOWLEDGE, ACTIVE, CONSUME, PARALLEL_ELSEWHERE, STOPPED
@@ -33,6 +33,7 @@ from tests.push.keepers import (
     wait_until_idle,
     wait_until_napping,
 )
+from tests.support.clock import ManualClock
 from tests.support.waiting import wait_until_async
 
 NO_KEY: Callable[[int], str] = lambda _: ""  # noqa: E731
@@ -46,7 +47,9 @@ class BacklogHandOuts:
         self.messages = messages
         rules = RetryRules(most_attempts=attempts)
         progress = AckProgress(Offset(0), 1, 1, BitMap64(), {}, None)
-        self.backlog = Backlog(progress, "abcdef", rules, end=Offset(0), grace_until=Milliseconds(0))
+        self.backlog = Backlog(
+            progress, "abcdef", rules, end=Offset(0), grace_until=Milliseconds(0), longest_until=Milliseconds(0)
+        )
         self.dead: dict[int, Verdict] = {}
         self.waits: list[int] = []  # backoffs of failed messages
         self.failing: dict[str, list[UpstreamError]] = {"lease": [], "acknowledge": []}  # errors of the next calls

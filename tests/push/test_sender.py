@@ -14,7 +14,6 @@ import uvloop
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ams.core.clock import ManualClock
 from ams.outgoing import address_guard
 from ams.outgoing.address_guard import Guard, networks
 from ams.push.endpoint_connection import Reply
@@ -30,6 +29,7 @@ from ams.push.sender import (
     excerpt,
     retry_after,
 )
+from tests.support.clock import ManualClock
 from tests.support.memory import in_a_process
 from tests.support.publishing import Publishing
 from tests.support.receiving import Receiving

@@ -16,7 +16,6 @@ from prometheus_client import generate_latest
 
 from ams.cluster import leases
 from ams.cluster.leases import Heartbeat
-from ams.core.clock import ManualClock
 from ams.core.telemetry import metrics_of
 from ams.push import lease_holder, report
 from ams.push.lease_holder import Holding, LeaseReply
@@ -26,6 +25,7 @@ from ams.push.upstream import Away, Gone, Pulled, Target, Verdict
 from ams.push.workers import LeaseGuard, Workers
 from ams.wire.push import Attempt, Failure, WorkerState
 from tests.push.keepers import PATH, MemoryUpstream, Naps, ScriptedSender, make_closed_sender, make_pulled, target
+from tests.support.clock import ManualClock
 from tests.support.waiting import PATIENCE_SECONDS, some_turns, wait_until_async
 
 OTHER_PATH = "/projects/P/subscriptions/other"

@@ -56,6 +56,7 @@ async def dead_letter(
     use_cases: UseCases, offset: int, verdict: Verdict = VERDICT, stored: StoredBytes | None = None
 ) -> None:
     engines = use_cases.engines
+    stored = stored or engines.stored
     dead_letters = DeadLetters(engines.registry, engines.log, engines.cursors, engines.counts, stored)
     await dead_letters.dead_letter(await subscription(use_cases), "P", offset, verdict)
 

@@ -12,7 +12,6 @@ from unittest.mock import AsyncMock
 import pytest
 
 from ams.cluster.leases import MemoryLeases
-from ams.core.clock import ManualClock
 from ams.core.errors import InvalidInput, LogUnavailable, TokenRefused
 from ams.core.issuer import Issuer
 from ams.core.names import SubscriptionId, TopicId, new_topic_id, topic_id_text
@@ -22,7 +21,7 @@ from ams.identity.issuer_keys import IssuerKeyCache
 from ams.outgoing.address_guard import Guard
 from ams.outgoing.client import HttpClient
 from ams.push.report import RETRYING, STOPPED
-from ams.service.doctor import Diagnosis, Doctor, SubscriptionState
+from ams.service.doctor import Doctor
 from ams.service.issuers import Issuers
 from ams.service.push.assignment import Assignment
 from ams.service.push.configurations import NoPushServer, Pushing, PushServer, PushWatcher
@@ -40,9 +39,11 @@ from ams.service.service_doctor import (
 from ams.storage.cursors.base import TopicOffset
 from ams.storage.log.base import Bounds
 from ams.storage.log.embedded import EmbeddedLog, LogOptions
+from ams.storage.registry.registry import Registry
 from ams.wire.push import Failure, WorkerState
-from ams.wire.service import Finding
+from ams.wire.service import Diagnosis, Finding, Standing
 from tests.service.interference import interrupt_call
+from tests.support.clock import ManualClock
 from tests.support.use_cases import SUB, TOPIC, UseCases, open_use_cases
 
 WEEK = 7 * 86_400_000
@@ -64,7 +65,7 @@ async def look(use_cases: UseCases) -> Diagnosis:
     return await doctor_of(use_cases).look(use_cases.caller, SUB)
 
 
-async def standing_of(use_cases: UseCases) -> SubscriptionState:
+async def standing_of(use_cases: UseCases) -> Standing:
     return (await look(use_cases)).standing
 
 
@@ -81,13 +82,13 @@ async def test_a_topic_made_again_is_looked_at_from_its_beginning(use_cases: Use
 
     standing = await standing_of(use_cases)
 
-    assert (standing.current, standing.backlog, standing.lost_messages) == (0, 2, 0)
+    assert (standing.current, standing.backlog, standing.lost) == (0, 2, 0)
 
 
 async def test_a_pull_is_known_after_it_was_stored_and_an_acknowledgement_too(use_cases: UseCases) -> None:
     with pytest.raises(InvalidInput):
         await use_cases.acknowledge([0])
-    assert (await standing_of(use_cases)).acknowledged_ago is None, "a refused one was none"
+    assert (await standing_of(use_cases)).last_acknowledgement_seconds_ago is None, "a refused one was none"
     await use_cases.publish(1)
     deliverer = use_cases.deliverer()
     await deliverer.pull(await deliverer.to_pull(use_cases.caller, SUB), 1, wait=False)
@@ -98,7 +99,8 @@ async def test_a_pull_is_known_after_it_was_stored_and_an_acknowledgement_too(us
 
     standing = await standing_of(use_cases)
 
-    assert (standing.pulled_ago, standing.acknowledged_ago, standing.hand_out) == (1_500, 500, None)
+    assert (standing.last_pull_seconds_ago, standing.last_acknowledgement_seconds_ago) == (1.5, 0.5)
+    assert (standing.handed_out, standing.handed_out_seconds_ago) == (0, None)
 
 
 async def test_a_position_past_the_end_of_its_topic_is_told(use_cases: UseCases) -> None:
@@ -111,7 +113,7 @@ async def test_a_position_past_the_end_of_its_topic_is_told(use_cases: UseCases)
     diagnosis = await look(use_cases)
 
     assert diagnosis.standing is not None
-    assert (diagnosis.standing.backlog, diagnosis.standing.ahead) == (0, 2)
+    assert (diagnosis.standing.backlog, diagnosis.standing.current - diagnosis.standing.max) == (0, 2)
     assert diagnosis.findings[0] == Finding(
         True, "It stands past the end of its topic and will miss the next 2 messages: move it to the end."
     )  # fmt: skip
@@ -306,9 +308,9 @@ async def test_why_an_engine_cannot_be_reached_is_told_once(use_cases: UseCases,
     """The embedded engines are always reachable; others report why they are not."""
     await use_cases.engines.log.close()
     monkeypatch.setattr(EmbeddedLog, "away", "no broker answers")
-    away = {"registry": lambda: "no server answers", "cursors": lambda: None}
+    monkeypatch.setattr(Registry, "away", "no server answers")
 
-    assert [each.text for each in await replace(service_doctor_of(use_cases), away=away).look()] == [
+    assert [each.text for each in await look_at_service(use_cases)] == [
         "The registry cannot be reached: no server answers.", "The log cannot be reached: no broker answers.",
     ]  # fmt: skip
 

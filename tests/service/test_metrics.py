@@ -12,21 +12,13 @@ from hypothesis import strategies as st
 
 from ams.access.admission import Admission
 from ams.cluster.lease_table import Duty
-from ams.core.clock import ManualClock
+from ams.core.clock import resource_date
 from ams.core.errors import Unavailable
 from ams.core.names import topic_id_text
 from ams.core.retention_clock import RetentionClock
 from ams.core.supervisor import Supervisor
 from ams.service import metrics
-from ams.service.history import (
-    HISTORY_MINUTES,
-    MINUTE_MS,
-    HistoryRequest,
-    MeasuredHistory,
-    MetricsHistory,
-    Values,
-    _series,
-)
+from ams.service.history import HISTORY_MINUTES, MINUTE_MS, MetricsHistory, Values, _series
 from ams.service.metrics import NEVER, Metrics, Usage, _va_metrics, average, rate
 from ams.service.retention import Losses
 from ams.storage.database.sqlite import SqliteStore
@@ -34,8 +26,9 @@ from ams.storage.files import Disk
 from ams.storage.free_space import FreeSpace
 from ams.storage.registry.counts import Rate
 from ams.storage.registry.history import FileHistory, HistoryRow
-from ams.wire.service import Point, ProjectUsage
+from ams.wire.service import History, Point, ProjectUsage
 from tests.support.administration import age_leases, open_registry_at
+from tests.support.clock import ManualClock
 from tests.support.use_cases import SUB, TOPIC, UseCases, open_use_cases
 from tests.support.waiting import wait_until_async
 
@@ -109,8 +102,9 @@ def test_o2_nothing_fails_where_the_kernel_tells_nothing(monkeypatch: pytest.Mon
     assert metrics.memory_percent() == 0.0
 
 
-HOUR = HistoryRequest(["t"], ["s"], "hour")
-DAY = HOUR._replace(span="day")
+HOUR = ["t"], ["s"], "hour"
+DAY = ["t"], ["s"], "day"
+Asked = tuple[list[str], list[str], str]
 
 
 class Watch:
@@ -132,11 +126,16 @@ class Watch:
         if measured:
             await self.history.round()
 
-    async def read_history(self, asked: HistoryRequest = HOUR) -> MeasuredHistory:
-        return await self.history.read(self.cases.caller, asked)
+    async def read_history(self, asked: Asked = HOUR) -> History:
+        return await self.history.read(self.cases.caller, *asked)
 
-    async def read_growth(self, asked: HistoryRequest = HOUR) -> list[int | None]:
-        return (await self.read_history(asked)).topics["t"].growth(0)
+    async def read_growth(self, asked: Asked = HOUR) -> list[int | None]:
+        return (await self.read_history(asked)).topics["t"].published
+
+
+def minute_text(moment: int) -> str:
+    """Return the beginning of a moment's minute."""
+    return resource_date(moment // MINUTE_MS * MINUTE_MS)
 
 
 @pytest.fixture
@@ -153,10 +152,12 @@ async def test_each_interval_says_what_was_published_in_it(watch: Watch) -> None
 
     found = await watch.read_history()
 
-    assert found.topics["t"].growth(0)[-4:] == [None, 3, 0, 2]
+    assert found.topics["t"].published[-4:] == [None, 3, 0, 2]
     assert found.project is not None
-    assert found.project.growth(0)[-3:] == [3, 0, 2]
-    assert (found.interval, len(found.ends), len(found.topics["t"].growth(0))) == (60, 60, 60)
+    assert found.project.published[-3:] == [3, 0, 2]
+    assert (found.interval, len(found.topics["t"].published)) == (60, 60)
+    now = watch.cases.engines.clock.wall()
+    assert (found.start, found.end) == (minute_text(now - 60 * MINUTE_MS), minute_text(now))
 
 
 async def test_lag_and_age_are_those_at_the_end_of_the_interval(watch: Watch) -> None:
@@ -169,10 +170,9 @@ async def test_lag_and_age_are_those_at_the_end_of_the_interval(watch: Watch) ->
 
     subscription = (await watch.read_history()).subscriptions["s"]
 
-    assert subscription.at_end(1)[-3:] == [3, 3, 1]
-    oldest = subscription.at_end(2)[-1]
-    assert oldest is not None
-    assert watch.cases.engines.clock.wall() - oldest == 3 * MINUTE_MS
+    assert subscription.lag[-3:] == [3, 3, 1]
+    published, end = 3 * MINUTE_MS, watch.cases.engines.clock.wall() % MINUTE_MS  # milliseconds ago
+    assert subscription.oldest_unacked_seconds[-1] == (published - end) // 1000
 
 
 async def test_what_is_unchanged_for_hours_is_known_all_the_same(watch: Watch) -> None:
@@ -182,10 +182,10 @@ async def test_what_is_unchanged_for_hours_is_known_all_the_same(watch: Watch) -
     for _ in range(130):
         await watch.minute()
 
-    assert (await watch.read_history()).subscriptions["s"].at_end(1) == [5] * 60
+    assert (await watch.read_history()).subscriptions["s"].lag == [5] * 60
     day = await watch.read_history(DAY)
-    assert sum(each or 0 for each in day.topics["t"].growth(0)) == 5
-    assert day.subscriptions["s"].at_end(1)[-20:] == [5] * 20
+    assert sum(each or 0 for each in day.topics["t"].published) == 5
+    assert day.subscriptions["s"].lag[-20:] == [5] * 20
     await watch.history.close()
     topic = await watch.cases.publisher.topic(watch.cases.caller, "t")
     rows = await watch.history.store.read([topic_id_text(topic.id)], 0)
@@ -230,17 +230,17 @@ async def test_a_topic_that_is_made_again_has_no_past(watch: Watch) -> None:
     await topics.create(caller, "t")
     await watch.minute(1)
 
-    assert (await watch.read_history(HOUR._replace(subscriptions=[]))).topics["t"].growth(0)[-2:] == [0, 1]
+    assert (await watch.read_history((["t"], [], "hour"))).topics["t"].published[-2:] == [0, 1]
 
 
 async def test_the_first_minute_of_a_service_is_known(watch: Watch) -> None:
     await watch.minute(measured=False)
     watch.history = watch.new()
-    now = watch.cases.engines.clock.wall() // MINUTE_MS * MINUTE_MS
+    now = watch.cases.engines.clock.wall()
     await watch.history.start(Supervisor())
 
     async def is_measured() -> bool:
-        return (await watch.read_history()).ends[-1] == now
+        return (await watch.read_history()).end == minute_text(now)
 
     await wait_until_async(is_measured)
     await watch.history.close()
@@ -277,7 +277,7 @@ MINUTES = st.integers(0, 100)
 
 @given(st.dictionaries(MINUTES, st.tuples(st.integers(0, 9), *[st.just(0)] * 3)), st.sets(MINUTES))
 def test_a_series_is_what_was_noted_last_at_each_look(records: dict[int, Values], looks: set[int]) -> None:
-    for look, found in zip(sorted(looks), _series(records, sorted(looks)).values, strict=True):
+    for look, found in zip(sorted(looks), _series(records, sorted(looks)), strict=True):
         before = [minute for minute in records if minute <= look]
         assert found == (records[max(before)] if before else (0, 0, 0, 0))
 

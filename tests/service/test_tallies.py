@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ams.core.clock import DAY, ManualClock, day_text
+from ams.core.clock import DAY, day_text
 from ams.core.errors import NotFound, RegistryUnavailable
 from ams.core.messages import message
 from ams.core.supervisor import Supervisor
@@ -21,6 +21,7 @@ from ams.storage.registry.counts import Rate, Tally
 from ams.storage.registry.records import Topic
 from tests.service.interference import fail_calls, interrupt_call
 from tests.storage.log.engines import Embedded, new_topic, texts
+from tests.support.clock import ManualClock
 from tests.support.use_cases import TOPIC, UseCases, open_use_cases
 
 NOON = 20_000 * DAY + DAY // 2

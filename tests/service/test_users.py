@@ -15,7 +15,6 @@ from structlog.testing import capture_logs
 
 from ams.access.admission import Admission, Caller
 from ams.access.permissions import SELF, SERVICE_ADMIN
-from ams.core.clock import ManualClock
 from ams.core.errors import AlreadyExists, Conflict, InvalidInput, NotAllowed, NotFound, RegistryUnavailable
 from ams.core.issuer import Issuer
 from ams.identity.issuer_keys import IssuerKeyCache
@@ -28,6 +27,7 @@ from ams.storage.registry.records import User, UserDetails
 from ams.storage.registry.registry import Registry
 from tests.service.interference import fail_calls
 from tests.support.administration import administrator, admit_user, make_user, service
+from tests.support.clock import ManualClock
 
 ANNA, NOTHING = "anna", UserDetails()
 

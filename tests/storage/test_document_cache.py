@@ -14,11 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from ams.core.clock import ManualClock, Milliseconds
+from ams.core.clock import Milliseconds
 from ams.storage import document_cache
 from ams.storage.document_cache import DocumentCache, Edition
 from ams.storage.files import Disk
 from ams.storage.free_space import UNLIMITED, FreeSpace
+from tests.support.clock import ManualClock
 from tests.support.waiting import wait_until_async
 
 FRESH, GOOD, RETRY, REFRESH_RETRY, UNUSED = 1_000, 10_000, 300, 500, 50_000

@@ -10,13 +10,14 @@ from sqlalchemy import text
 
 from ams.access.admission import Admission, Caller
 from ams.access.permissions import SERVICE_ADMIN
-from ams.core.clock import Clock, ManualClock
+from ams.core.clock import Clock
 from ams.core.names import ProjectId, ProjectName, UserName
 from ams.storage.audit.event import AuditEvent
 from ams.storage.database.database import sqlite_url
 from ams.storage.free_space import UNLIMITED, FreeSpace
 from ams.storage.registry.records import Project, User, UserDetails
 from ams.storage.registry.registry import Registry
+from tests.support.clock import ManualClock
 
 KEY = bytes(range(32))
 SERVICE_TOKEN = "service-token"

@@ -15,11 +15,11 @@ from ams.authn.management import AuthMethods, ManagementKeys, ServiceTypes, Subj
 from ams.authn.settings import AuthnSettings
 from ams.authn.store import Store
 from ams.authn.values import PEER, X509, Peer
-from ams.core.clock import ManualClock
 from ams.core.errors import NotFound
 from ams.core.rate import LoginLimit
 from ams.storage.free_space import UNLIMITED, FreeSpace
 from tests.support.administration import KeptTrail
+from tests.support.clock import ManualClock
 
 KEY = bytes(range(32))
 MANAGEMENT_KEY = "the-management-key"

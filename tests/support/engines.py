@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ams.access.admission import Caller
-from ams.core.clock import ManualClock
 from ams.service.projects import Projects
 from ams.service.retention import Retention
+from ams.service.stored_bytes import StoredBytes
 from ams.service.subscriptions import Subscriptions
 from ams.service.tallies import Counting, Counts
 from ams.service.topics import Topics
@@ -17,6 +17,7 @@ from ams.storage.files import Disk
 from ams.storage.log.embedded import EmbeddedLog, LogOptions
 from ams.storage.registry.registry import Registry
 from tests.support.administration import open_registry, service
+from tests.support.clock import ManualClock
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,11 @@ class Engines:
     @property
     def projects(self) -> Projects:
         return Projects(self.registry, self.log, self.cursors)
+
+    @property
+    def stored(self) -> StoredBytes:
+        """Bytes of projects, without a limit."""
+        return StoredBytes(self.registry, self.log, self.clock)
 
     @property
     def topics(self) -> Topics:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from ams.core.clock import ManualClock
     from ams.storage.registry.registry import Registry
     from ams.workers import Pool
     from tests.support.certificates import Authority
+    from tests.support.clock import ManualClock
     from tests.support.publishing import Publishing
     from tests.support.receiving import Receiving
     from tests.support.served import InProcessService
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def clock() -> "ManualClock":
-    from ams.core.clock import ManualClock
+    from tests.support.clock import ManualClock
 
     return ManualClock()
 

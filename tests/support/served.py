@@ -11,10 +11,11 @@ from typing import Any, TypeVar
 import httpx
 
 from ams.app.lifecycle import RunningService, running
-from ams.core.clock import ManualClock, SystemClock
+from ams.core.clock import SystemClock
 from ams.core.settings import Settings
 from ams.core.supervisor import Supervisor
 from tests.support import shape
+from tests.support.clock import ManualClock
 from tests.support.loop_thread import on_loop_thread
 from tests.support.waiting import PATIENCE_SECONDS
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from ams.app.wiring import service
 from ams.app.wiring.assembly import Service
-from ams.core.clock import ManualClock, SystemClock
+from ams.core.clock import SystemClock
 from ams.core.settings import Settings
 from ams.core.supervisor import Supervisor
 from ams.http.errors import refusal
@@ -20,6 +20,7 @@ from ams.web.asgi_exchange import AsgiExchange
 from ams.web.connection import Exchange, HttpConnection, Port
 from ams.web.request_reader import RequestHead
 from tests.support import shape
+from tests.support.clock import ManualClock
 from tests.support.line import Line, awaits_body
 from tests.support.schedulers import at_once
 from tests.support.waiting import wait_until_async

@@ -38,7 +38,7 @@ class UseCases:
     @property
     def publisher(self) -> Publisher:
         engines = self.engines
-        return Publisher(engines.registry, engines.log, 1_500_000, self.validators, engines.counts)
+        return Publisher(engines.registry, engines.log, 1_500_000, self.validators, engines.counts, engines.stored)
 
     @property
     def seeker(self) -> Seeker:

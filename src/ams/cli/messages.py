@@ -55,7 +55,7 @@ class MessageFilter(OptionSet):
             read = filters.parse(self.filter) if self.filter else None
         except InvalidInput as error:
             raise Usage(f"--filter: {error.message}") from None
-        tests: list[Test] = [lambda message: read.matches(message.attributes)] if read else []
+        tests: list[Test] = [lambda message: read(message.attributes)] if read else []
         tests += [_json_test(self.json)] if self.json else []
         return lambda message: all(each(message) for each in tests)
 

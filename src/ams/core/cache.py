@@ -8,10 +8,6 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-def _one(_value: object) -> int:
-    return 1
-
-
 class LruCache(Generic[K, V]):
     """LRU cache of total weight `size`. Values are never None. Not thread safe.
 
@@ -22,7 +18,7 @@ class LruCache(Generic[K, V]):
 
     def __init__(self, size: int, weigh: Callable[[V], int] | None = None) -> None:
         self._size = size
-        self._weigh = weigh or _one
+        self._weigh: Callable[[V], int] = weigh or (lambda _: 1)
         self._weight = 0
         self._entries: OrderedDict[K, V] = OrderedDict()
 
@@ -31,8 +27,7 @@ class LruCache(Generic[K, V]):
 
     def get(self, key: K) -> V | None:
         """Return an entry and note its use; None without one."""
-        value = self._entries.get(key)
-        if value is not None:
+        if (value := self._entries.get(key)) is not None:
             self._entries.move_to_end(key)
         return value
 
@@ -50,8 +45,7 @@ class LruCache(Generic[K, V]):
 
     def discard(self, key: K) -> None:
         """Drop an entry, if it is there."""
-        value = self._entries.pop(key, None)
-        if value is not None:
+        if (value := self._entries.pop(key, None)) is not None:
             self._weight -= self._weigh(value)
 
     def discard_where(self, condition: Callable[[K, V], bool]) -> None:
@@ -91,10 +85,6 @@ class ExpiringCache(Generic[K, V]):
     def put(self, key: K, value: V) -> None:
         """Set an entry; its lifetime begins now."""
         self._entries.put(key, (self._now() + self._lifetime, value))
-
-    def discard(self, key: K) -> None:
-        """Drop an entry, if it is there."""
-        self._entries.discard(key)
 
     def clear(self) -> None:
         """Drop all entries."""

@@ -38,31 +38,6 @@ class SystemClock:
         return Milliseconds(time.monotonic_ns() // 1_000_000)
 
 
-@dataclass(slots=True)
-class ManualClock:
-    """A clock for tests: it stands still until it is advanced."""
-
-    now: int = 1_700_000_000_000
-    ticks: int = 0
-
-    def wall(self) -> Milliseconds:
-        """Return the time it was set to."""
-        return Milliseconds(self.now)
-
-    def monotonic(self) -> Milliseconds:
-        """Return how far it was advanced; stepping the wall does not move it."""
-        return Milliseconds(self.ticks)
-
-    def advance(self, milliseconds: int) -> None:
-        """Let time pass."""
-        self.now += milliseconds
-        self.ticks += milliseconds
-
-    def step(self, milliseconds: int) -> None:
-        """Step the wall clock, as an operator or NTP would. The monotonic clock does not move."""
-        self.now += milliseconds
-
-
 def publish_time(moment: Milliseconds) -> str:
     """Write a publish time as the contract says (section 2): UTC, trailing zeros of the fraction cut.
 

@@ -29,22 +29,16 @@ _ESCAPED_LABELS = ("SERIALNUMBER", "CN", "OU", "O", "POSTALCODE", "STREET", "L",
 """Attributes between `E` and `DC`, in this order; only these are escaped."""
 _SINGLE_VALUED = frozenset({"SERIALNUMBER", "CN"})  # the last value counts; an empty one is dropped
 _SPELLINGS = {label.lower(): label for label in _OIDS.values()} | {
-    "emailaddress": "E",
-    "email": "E",
+    "emailaddress": "E", "email": "E",
     "commonname": "CN",
-    "organizationalunitname": "OU",
-    "organizationalunit": "OU",
-    "organizationname": "O",
-    "organization": "O",
+    "organizationalunitname": "OU", "organizationalunit": "OU",
+    "organizationname": "O", "organization": "O",
     "streetaddress": "STREET",
-    "localityname": "L",
-    "locality": "L",
-    "stateorprovincename": "ST",
-    "s": "ST",
-    "countryname": "C",
-    "country": "C",
+    "localityname": "L", "locality": "L",
+    "stateorprovincename": "ST", "s": "ST",
+    "countryname": "C", "country": "C",
     "domaincomponent": "DC",
-}
+}  # fmt: skip
 _IGNORED_LABELS = (
     "uid", "userid", "gn", "givenname", "sn", "surname", "title", "initials", "name", "pseudonym", "description",
     "dnqualifier", "generationqualifier", "unstructuredname", "businesscategory", "jurisdictionc", "jurisdictionst",

@@ -15,7 +15,7 @@ is false.
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, NoReturn
+from typing import NoReturn
 
 from ams.core.errors import InvalidInput
 
@@ -30,28 +30,22 @@ _PLAIN = re.compile(r'[^"\\]+')  # part of a string without escapes
 _ESCAPE = re.compile(r'\\(?:(["\\n])|u([0-9A-Fa-f]{4})|x([0-9A-Fa-f]{2})|([0-3][0-7]{2}))')
 _ONE_LETTER = {'"': '"', "\\": "\\", "n": "\n"}
 
-Test = Callable[[Attributes], bool]
-
-
-class Filter(NamedTuple):
-    """A parsed filter."""
-
-    matches: Test  # whether a message with these attributes is delivered
+Filter = Callable[[Attributes], bool]  # whether a message with these attributes is delivered
 
 
 @dataclass(frozen=True, slots=True)
 class _Not:
-    test: Test
+    test: Filter
 
     def __call__(self, attributes: Attributes) -> bool:
         return not self.test(attributes)
 
 
-def _equals(key: str, value: str) -> Test:
+def _equals(key: str, value: str) -> Filter:
     return lambda attributes: attributes.get(key) == value
 
 
-def _every(tests: Sequence[Test]) -> Test:
+def _every(tests: Sequence[Filter]) -> Filter:
     def every(attributes: Attributes) -> bool:
         for each in tests:  # noqa: SIM110 - `all` takes twice as long, for each message of a topic
             if not each(attributes):
@@ -61,7 +55,7 @@ def _every(tests: Sequence[Test]) -> Test:
     return every
 
 
-def _some(tests: Sequence[Test]) -> Test:
+def _some(tests: Sequence[Filter]) -> Filter:
     def some(attributes: Attributes) -> bool:
         for each in tests:  # noqa: SIM110 - likewise
             if each(attributes):
@@ -75,16 +69,16 @@ def parse(text: str) -> Filter:
     """Parse a filter. Raises `InvalidInput` with the position, from 1, and what was expected there."""
     if len(text.encode(errors="replace")) > MAX_BYTES:
         raise InvalidInput(TOO_LONG)
-    return Filter(_Parser(text).expression())
+    return _Parser(text).expression()
 
 
 @dataclass(slots=True)
 class _Level:
     negated: bool = False  # whether NOT stands before its parenthesis
     joined_by: str = ""  # AND or OR; empty until one was read
-    tests: list[Test] = field(default_factory=list)
+    tests: list[Filter] = field(default_factory=list)
 
-    def combined_test(self) -> Test:
+    def combined_test(self) -> Filter:
         # Redundant parentheses and double NOT are dropped. So the call depth is bounded by the number of tests, about
         # twelve, not by the number of parentheses.
         test = self.tests[0] if len(self.tests) == 1 else _COMBINERS[self.joined_by](self.tests)
@@ -94,7 +88,7 @@ class _Level:
 _COMBINERS = {"AND": _every, "OR": _some}
 
 
-def _negate(test: Test) -> Test:
+def _negate(test: Filter) -> Filter:
     return test.test if isinstance(test, _Not) else _Not(test)
 
 
@@ -106,7 +100,7 @@ class _Parser:
         self._at = 0
         self._levels = [_Level()]
 
-    def expression(self) -> Test:
+    def expression(self) -> Filter:
         while True:
             negated = self._skip("-") or self._skip_word("NOT")
             if self._skip("("):
@@ -134,7 +128,7 @@ class _Parser:
             self._fail(start, "AND, OR or the end")
         return False
 
-    def _test(self) -> Test:
+    def _test(self) -> Filter:
         start, word = self._next(), self._word()
         if word == "hasPrefix":
             self._expect("(")

@@ -47,8 +47,7 @@ def split(bindings: Iterable[RoleBinding], role: str, known: Collection[str]) ->
         is_list = each.role == role and not each.condition
         listed = [name for name in each.members if is_list and name.startswith(USER) and name[len(USER) :] in known]
         users |= dict.fromkeys(name[len(USER) :] for name in listed)
-        rest = dict.fromkeys(name for name in each.members if name not in listed)
-        if rest:
+        if rest := dict.fromkeys(name for name in each.members if name not in listed):
             key = each.role, msgspec.json.encode(each.condition, order="sorted").decode()
             others.setdefault(key, (each, {}))[1].update(rest)
     kept = (msgspec.structs.replace(each, members=tuple(rest)) for each, rest in others.values())

@@ -125,8 +125,7 @@ class Issuer:
     introspection_url: str = ""  # empty: as discovery says
     client_id: str = ""  # client id for requests to the introspection endpoint
     client_secret: str = field(default="", repr=False)
-    create_users: bool = False
-    """Create a user at the first login of an unbound identity whose entitlements give a role."""
+    create_users: bool = False  # at the first login of an unbound identity whose entitlements give a role
     entitlement_claims: tuple[str, ...] = ENTITLEMENT_CLAIMS
     roles: tuple[RoleRule, ...] = ()
 

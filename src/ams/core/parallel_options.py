@@ -57,8 +57,7 @@ class ParallelOptions:
     enable_exactly_once_delivery: bool = False
     retain_acked_messages: bool = False  # stored for Google's clients, without effect
     expiration_ttl: Milliseconds | None = None  # an unused subscription is deleted after it; None: never
-    message_retention: Milliseconds | None = None
-    """Undelivered messages are skipped after it; None: as long as the topic keeps them."""
+    message_retention: Milliseconds | None = None  # undelivered ones are skipped after it; None: as topics keep them
     detached: bool = False  # it gets no more messages, permanently
 
 

@@ -53,8 +53,7 @@ _VERSIONS = ("v1", "v1beta1", "v1beta2")
 _LONGEST_TEXT = 2048  # characters of an endpoint, an audience or an address
 _LONGEST_NAME = 253  # characters of a host name (RFC 1035)
 
-_PERIODS = {LINEAR: DEFAULT_PERIOD, SLOWSTART: 0, EXPONENTIAL: DEFAULT_BASE}
-"""Default period of each policy; 0: none."""
+_PERIODS = {LINEAR: DEFAULT_PERIOD, SLOWSTART: 0, EXPONENTIAL: DEFAULT_BASE}  # default period of each policy; 0: none
 
 Secret = Callable[[], str]  # makes a random secret for a verification hash or a header value
 
@@ -146,11 +145,6 @@ def modify_push_config(
     # Google's form has no proof of ownership, so its verification is not kept.
     kept = existing if existing is not None and existing.google is None else None
     return replace(_stored_config(kept, asked, secret), revision=revision)
-
-
-def verified_config(config: PushConfig) -> PushConfig:
-    """Return the configuration after its endpoint proved consent; nothing else changes (17.2, A10)."""
-    return replace(config, verified=True)
 
 
 def _in_googles_form(endpoint: str, form: GoogleForm, local_http: bool) -> PushConfig:

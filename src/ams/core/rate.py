@@ -21,8 +21,7 @@ class Rate:
         self._number, self._clock, self._max_keys = number, clock, max_keys
         # Time is in units of 1/number ms: each call costs `period_ms`, so all numbers are integers.
         self._cost = period_ms
-        self._free_at: dict[str, int] = {}
-        """Theoretical arrival time per key: when the debt of a key is repaid. Absent: no debt."""
+        self._free_at: dict[str, int] = {}  # theoretical arrival time per key: when its debt is repaid; absent: no debt
         self._most = _MIN_SWEEP_KEYS
 
     def allows(self, key: str, count: int = 1) -> bool:

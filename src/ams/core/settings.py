@@ -379,27 +379,18 @@ class Settings(SettingsTable):
         yield bool(self.cert) and self.tls_self_signed, "--tls-self-signed and --cert exclude each other"
         ports = (self.port, self.ops_port, self.push_server_port)
         yield not all(0 <= port <= MAX_PORT for port in ports), "a port is a number from 0 to 65535"
-        yield (
-            min(self.max_pull_messages, self.max_read_messages, self.max_connections) < 1,
-            "max_pull_messages, max_read_messages and max_connections must be positive",
-        )
+        least = min(self.max_pull_messages, self.max_read_messages, self.max_connections)
+        yield least < 1, "max_pull_messages, max_read_messages and max_connections must be positive"
         yield self.retention <= 0, "retention must be positive"
         yield self.retention > MAX_RETENTION_SECONDS, "retention must not be over 365d: the log keeps nothing longer"
-        yield (not MIN_SEGMENT <= self.segment_bytes <= MAX_SEGMENT, "segment_bytes must be from 1MiB to 256MiB")
+        yield not MIN_SEGMENT <= self.segment_bytes <= MAX_SEGMENT, "segment_bytes must be from 1MiB to 256MiB"
         yield self.pull_wait > MAX_PULL_WAIT_SECONDS, "pull_wait must not be over 8s: clients give up at 10s"
         yield self.max_buffered_bytes < self.max_body_bytes, "max_buffered_bytes must not be under max_body_bytes"
-        yield (
-            self.max_unread_bytes < 4 * self.max_message_bytes,
-            "max_unread_bytes must not be under four times max_message_bytes",
-        )
-        yield (
-            self.pubsub_max_message_bytes > MAX_GOOGLE_MESSAGE_BYTES,
-            f"pubsub_max_message_bytes must not be over {MAX_GOOGLE_MESSAGE_BYTES}",
-        )
-        yield (
-            self.pubsub_port is not None and self.max_unread_bytes < 6 * self.google_message_bytes,
-            "max_unread_bytes must not be under six times pubsub_max_message_bytes",
-        )
+        unread, most = self.max_unread_bytes, MAX_GOOGLE_MESSAGE_BYTES
+        yield unread < 4 * self.max_message_bytes, "max_unread_bytes must not be under four times max_message_bytes"
+        yield self.pubsub_max_message_bytes > most, f"pubsub_max_message_bytes must not be over {most}"
+        is_small = self.pubsub_port is not None and unread < 6 * self.google_message_bytes
+        yield is_small, "max_unread_bytes must not be under six times pubsub_max_message_bytes"
         least = self.reserve_bytes + 4 * self.segment_bytes
         yield (
             0 < self.max_data_bytes < least,
@@ -410,10 +401,8 @@ class Settings(SettingsTable):
             self.issuers_leeway > MAX_LEEWAY_SECONDS,
             "issuers_leeway must not be over 5m: an expired token would be good for as long",
         )
-        yield (
-            bool(self.push_server_host) != bool(self.push_server_port),
-            "push_server_host and push_server_port go together",
-        )
+        host, port = self.push_server_host, self.push_server_port
+        yield bool(host) != bool(port), "push_server_host and push_server_port go together"
         yield not self.push_worker_token.isascii(), "push_worker_token must be ASCII"
         yield (
             bool(self.push_worker_token) and self.push_worker_token == self.service_token,
@@ -422,18 +411,13 @@ class Settings(SettingsTable):
         yield (self.pubsub_port or 0) > MAX_PORT, "pubsub_port is a number from 0 to 65535"
         yield self.pubsub_emulator and self.pubsub_port is None, "pubsub_emulator needs pubsub_port"
         yield self.pubsub_emulator and not is_loopback(self.host), "pubsub_emulator is for a host of this machine only"
-        yield (self.log == "kafka") != bool(self.kafka_servers), "log = kafka and kafka_servers go together"
-        yield (
-            not re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", self.kafka_prefix),
-            "kafka_prefix has 1 to 64 letters, digits, dashes or underscores",
-        )
+        servers, is_prefix = self.kafka_servers, re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", self.kafka_prefix)
+        yield (self.log == "kafka") != bool(servers), "log = kafka and kafka_servers go together"
+        yield not is_prefix, "kafka_prefix has 1 to 64 letters, digits, dashes or underscores"
         yield not 1 <= self.kafka_min_isr <= self.kafka_replication, "kafka_min_isr is from 1 to kafka_replication"
         yield bool(self.kafka_user) != bool(self.kafka_password), "kafka_user and kafka_password go together"
         yield from registry_mistakes(self.registry)
-        yield (
-            bool(self.kafka_servers) and not _SERVERS.fullmatch(self.kafka_servers),
-            "kafka_servers is host:port, or several with commas",
-        )
+        yield bool(servers) and not _SERVERS.fullmatch(servers), "kafka_servers is host:port, or several with commas"
         yield bool(self.kafka_ca_file) and not self.kafka_tls, "kafka_ca_file is for kafka_tls, which is not set"
         yield (
             bool(self.node_url) and not _NODE.fullmatch(self.node_url),

@@ -67,8 +67,7 @@ class Supervisor:
         def check_end(task: "asyncio.Task[None]") -> None:
             if task.cancelled():
                 return
-            error = task.exception()
-            if error is not None:
+            if (error := task.exception()) is not None:
                 self.report_failure(part, error, give_up)
             elif not may_end:
                 self.report_failure(part, PartFailed(f"{part} returned"), give_up)
@@ -283,11 +282,9 @@ class FairQueue:
 
     def _next(self) -> None:
         self._passed += 1
-        if self._passed >= self._every:
-            turn = self._take_first()
-            if turn is not None:
-                turn.set_result(None)
-                self._passed = 0
+        if self._passed >= self._every and (turn := self._take_first()) is not None:
+            turn.set_result(None)
+            self._passed = 0
         self._is_due = bool(self._waiting) or self._passed < self._every - 1
         if self._is_due:
             asyncio.get_running_loop().call_soon(self._next)

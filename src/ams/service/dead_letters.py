@@ -21,7 +21,7 @@ from ams.core.errors import Conflict, InvalidInput, KeyReused, QuotaExceeded, Ra
 from ams.core.messages import Message, Stored, batch_of, message, parse
 from ams.core.names import Offset, SubscriptionName, TopicId, TopicName, topic_id_text
 from ams.push.upstream import Verdict
-from ams.service.lookup import OWN_TOPIC, find_subscription, no_topic_is_a_conflict, topic_of
+from ams.service.lookup import OWN_TOPIC, find_subscription, no_topic_is_a_conflict, require_found, topic_of
 from ams.service.stored_bytes import REQUEST_BYTES, StoredBytes
 from ams.service.tallies import Counts
 from ams.storage.cursors.base import NO_DEADLINE, Cursors
@@ -42,8 +42,7 @@ logger = structlog.get_logger("ams.dead_letters")
 class NotNext(Conflict):
     """The message is not the next one: the subscription was moved, and must be pulled again."""
 
-    def __init__(self) -> None:
-        super().__init__("Message is not the next one of the subscription")
+    default_message = "Message is not the next one of the subscription"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +53,7 @@ class DeadLetters:
     log: Log
     cursors: Cursors
     counts: Counts
-    stored: StoredBytes | None = None  # limits the bytes of projects; None: there is no limit
+    stored: StoredBytes
 
     async def dead_letter_for(self, caller: Caller, name: SubscriptionName, offset: Offset, verdict: Verdict) -> None:
         """Call `dead_letter` for a worker elsewhere. Also raises `NotFound`, and `NotAllowed` as for a pull."""
@@ -113,9 +112,7 @@ class DeadLetters:
         if not name:
             raise Conflict("Subscription has no dead letter topic")
         topic = await self.registry.topics.find(subscription.project_id, TopicName(name))
-        if topic is None:
-            raise Conflict(NO_TOPIC)
-        return topic
+        return require_found(topic, Conflict(NO_TOPIC))
 
     async def _hand_out(self, subscription: Subscription, topic: TopicId, offset: Offset) -> Stored | None:
         """Hand out the message, so that it can be acknowledged; None: it is acknowledged already."""
@@ -148,18 +145,16 @@ class DeadLetters:
     async def _store(self, topic: Topic, letter: Message, key: str) -> None:
         sent = batch_of([letter])
         size = sent.size + REQUEST_BYTES
-        if self.stored is not None:
-            try:
-                self.stored.take(topic, size)
-            except (QuotaExceeded, RateLimited):
-                if await self.log.earlier_answer(topic.id, sent, key) is None:
-                    raise
-                return
+        try:
+            self.stored.take(topic, size)
+        except (QuotaExceeded, RateLimited):
+            if await self.log.earlier_answer(topic.id, sent, key) is None:
+                raise
+            return
         try:
             appended = await self.log.append(topic.id, sent, key=key)
         except BaseException:
-            if self.stored is not None:
-                self.stored.give_back(topic, size)
+            self.stored.give_back(topic, size)
             self.counts.note_attempt(topic)
             raise
         self.counts.note_publish(topic, appended)

@@ -9,8 +9,10 @@ No `asyncio.timeout`, `TaskGroup` or `current_task` before the first wait: `ams.
 import asyncio
 import contextlib
 import sys
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any
 
 from ams.access.admission import Caller
@@ -54,16 +56,18 @@ class UnreadAnswers:
         if size > MAX_UNCOUNTED_BYTES and size > self.bytes_left(project):
             raise _too_many_unread()
 
-    def within(self, project: str, messages: Sequence[Stored]) -> Sequence[Stored]:
-        """Return as many of the first messages as fit the share. Raises `Overloaded` if not even one fits."""
-        left = self.bytes_left(project)
-        for count, message in enumerate(messages):
-            left -= len(message.fragment)
-            if left < 0:
-                if count == 0:
-                    raise _too_many_unread()
-                return messages[:count]
-        return messages
+    def fit(self, project: str | None, messages: Sequence[Stored]) -> tuple[Sequence[Stored], int, int]:
+        """Return as many of the first messages as fit the share, and their `sizes`; None: all, they go to no client.
+
+        Raises `Overloaded` if not even one fits.
+        """
+        size, data_bytes = sizes(messages)
+        if project is None or size <= (left := self.bytes_left(project)):
+            return messages, size, data_bytes
+        count = bisect_right([*accumulate(len(each.fragment) for each in messages)], left)
+        if not count:
+            raise _too_many_unread()
+        return messages[:count], *sizes(messages[:count])
 
     def hold_answer(self, project: str | None, size: int) -> contextlib.AbstractContextManager[None]:
         """Count an answer until it is sent; None: it is not sent to any client."""
@@ -287,12 +291,7 @@ class Deliverer:
                 # Retention removed the messages, or they are damaged: skip them, never silently (law 3).
                 await follow_retention(self.cursors, subscription, position, runs_of(messages)[0].first)
             else:
-                size, data_bytes = sizes(messages)
-                if project is not None and size > self.unread.bytes_left(
-                    project
-                ):  # others took what there was meanwhile
-                    messages = self.unread.within(project, messages)
-                    size, data_bytes = sizes(messages)
+                messages, size, data_bytes = self.unread.fit(project, messages)  # others may have taken what there was
                 with self.unread.hold_answer(project, size):
                     end = runs_of(messages)[-1].end
                     if await self.cursors.hand_out(subscription.id, position.generation, end, at):

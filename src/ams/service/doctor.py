@@ -1,91 +1,35 @@
 """Diagnosis of a subscription: facts, and findings in plain English.
 
-It only reads: nothing is handed out. Times are ages in milliseconds; None: it never happened, or happened before the
-start and was not stored.
+It only reads: nothing is handed out. Times are ages; None: it never happened, or happened before the start and was not
+stored.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from ams.access.admission import Caller
 from ams.access.permissions import CONSUMER
 from ams.core.clock import Clock, Milliseconds, span_text
 from ams.core.errors import TopicGone
-from ams.core.names import Offset, SubscriptionId, SubscriptionName, TopicName
+from ams.core.names import Offset, SubscriptionId, SubscriptionName, TopicName, subscription_path, topic_path
 from ams.core.retention_clock import RetentionClock
 from ams.push.report import RETRYING, STOPPED
 from ams.service.lookup import find_subscription
 from ams.service.parallel.assembly import ParallelSubscriptions
-from ams.service.parallel.metrics import MessageCounts, findings, underway
+from ams.service.parallel.metrics import findings, messages_text
 from ams.service.push.configurations import INACTIVE, UNKNOWN, UNVERIFIED, PushStatus, PushWatcher
 from ams.service.retention import age_of, oldest_for
 from ams.service.tallies import Counting
 from ams.storage.cursors.acks import CursorStore
-from ams.storage.cursors.base import Outstanding, Position
-from ams.storage.log.base import Bounds, Log
+from ams.storage.log.base import Log
 from ams.storage.registry.records import Subscription, Topic
 from ams.storage.registry.registry import Registry
-from ams.wire.service import Finding
+from ams.wire.service import Diagnosis, Finding, Standing
 
-IDLE_MS = Milliseconds(60_000)  # after so long without a pull a subscription counts as not consumed
+IDLE_SECONDS = 60.0  # after so long without a pull a subscription counts as not consumed
 NEARLY_LOST_PART = 0.8
-
-
-@dataclass(frozen=True, slots=True)
-class SubscriptionState:
-    """Backlog and activity of a subscription."""
-
-    bounds: Bounds
-    position: Position
-    hand_out: Outstanding | None  # the newest one that is not acknowledged
-    pulled_ago: Milliseconds | None  # pulls that got nothing are known only since the service started
-    acknowledged_ago: Milliseconds | None
-    retention: Milliseconds
-    published_ago: Milliseconds | None
-    oldest_backlog_age: Milliseconds | None
-    above: int = 0  # messages after the oldest that are acknowledged, of a parallel subscription
-    underway: MessageCounts | None = None  # of a parallel subscription that this node works on
-
-    @property
-    def current(self) -> Offset:
-        """The next message to deliver."""
-        return max(self.position.offset, self.bounds.oldest)
-
-    @property
-    def backlog(self) -> int:
-        """Messages that are not acknowledged."""
-        return max(self.bounds.end - self.current - self.above, 0)
-
-    @property
-    def ahead(self) -> int:
-        """Distance of the cursor past the end of its topic; 0 unless the log has lost messages."""
-        return max(self.position.offset - self.bounds.end, 0)
-
-    @property
-    def lost_messages(self) -> int:
-        """Messages that retention removed before they were acknowledged, also those that no pull has noticed yet."""
-        return self.position.lost + self.current - self.position.offset
-
-    @property
-    def outstanding_messages(self) -> int:
-        """Messages handed out and not acknowledged."""
-        if self.underway is not None:
-            return self.underway.leased
-        return max(self.hand_out.end - self.current, 0) if self.hand_out else 0
-
-
-@dataclass(frozen=True, slots=True)
-class Diagnosis:
-    """Facts of a subscription, and findings, wrong ones first; `standing` is None without a topic."""
-
-    subscription: Subscription
-    standing: SubscriptionState | None
-    findings: Sequence[Finding]
-
-    @property
-    def healthy(self) -> bool:
-        """True if nothing is wrong."""
-        return not any(finding.wrong for finding in self.findings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,28 +48,28 @@ class Doctor:
     used: Callable[[SubscriptionId], None] = lambda _: None
 
     async def look(self, caller: Caller, name: SubscriptionName) -> Diagnosis:
-        """Diagnose a subscription. Raises `NotFound`, or `NotAllowed` outside its access list."""
+        """Diagnose a subscription, wrong findings first. Raises `NotFound`, or `NotAllowed` outside its access list."""
         subscription = await find_subscription(self.registry, caller, name)
         caller.require_listed(subscription.authorized, CONSUMER)
         if subscription.is_detached:
-            return Diagnosis(subscription, None, [Finding(False, "It is detached: it gets nothing any more.")])
+            return _diagnosis(caller, subscription, [Finding(False, "It is detached: it gets nothing any more.")])
         self.used(subscription.id)
         topic = await self.registry.topics.find(caller.here.id, subscription.topic)
         standing = await self._standing(caller, subscription, topic) if topic else None
         pushed = await self.watcher.look(caller, name) if subscription.push is not None else None
-        texts = self.counting.not_base64.get(topic.id, 0) if topic else 0
+        texts = self.counting.counts.not_base64_of[topic.id] if topic else 0
         said = [*(_push_findings(pushed) if pushed else ()), *_findings(subscription, standing)]
         if texts:
             is_one = texts == 1
             text = (
-                f"{_messages(texts)} published to its topic since the service started {'is' if is_one else 'are'} not"
-                " base64: consumers get that text as it is, and data that happens to be base64 is decoded."
+                f"{messages_text(texts)} published to its topic since the service started {'is' if is_one else 'are'}"
+                " not base64: consumers get that text as it is, and data that happens to be base64 is decoded."
             )
             said.append(Finding(False, text))
         said += await self._parallel_findings(caller, subscription)
         if caller.access_lists and not subscription.authorized and subscription.push is None:
             said.append(Finding(False, "No consumer is on its access list: only administrators may pull."))
-        return Diagnosis(subscription, standing, sorted(said, key=lambda finding: not finding.wrong))
+        return _diagnosis(caller, subscription, said, standing)
 
     async def _parallel_findings(self, caller: Caller, subscription: Subscription) -> Sequence[Finding]:
         if subscription.parallel is None:
@@ -140,57 +84,93 @@ class Doctor:
         streams = self.working.streams[subscription.id]
         return [*found, *findings(opened, names_holders=caller.sees_push_secrets, streams=streams)]
 
-    async def _standing(self, caller: Caller, subscription: Subscription, topic: Topic) -> SubscriptionState | None:
+    async def _standing(self, caller: Caller, subscription: Subscription, topic: Topic) -> Standing | None:
+        parallel, acknowledged, opened = subscription.parallel, None, None
         try:
             position = await self.cursors.position(subscription.id, topic.id)
             bounds = await self.log.bounds(topic.id)
             retention = topic.retention or caller.here.retention or self.default_retention
-            above, opened = 0, None
-            if subscription.parallel is not None:
+            if parallel is not None:
                 oldest = await oldest_for(self.log, topic.id, subscription, bounds, self.retention_clock)
                 bounds = bounds._replace(oldest=oldest)
-                retention = min(retention, subscription.parallel.message_retention or retention)
-                above = len((await self.cursors.progress(subscription.id)).done)
+                retention = min(retention, parallel.message_retention or retention)
+                acknowledged = len((await self.cursors.progress(subscription.id)).done)
                 opened = await self.working.opened.here(subscription.id) if self.working else None
             pulls = await self.counting.subscription(subscription.id)
-            oldest, end = max(position.offset, bounds.oldest), bounds.end
-            return SubscriptionState(
-                bounds,
-                position,
-                await self.cursors.newest_hand_out(subscription.id),
-                self._ago(pulls.rate.last),
-                self._ago(self.counting.acknowledged_at(subscription.id)),
-                retention,
-                await age_of(self.log, topic.id, Offset(end - 1), self.clock) if end else None,
-                await age_of(self.log, topic.id, oldest, self.clock) if oldest < end else None,
-                above,
-                underway(opened) if opened else None,
+            current, end = max(position.offset, bounds.oldest), bounds.end
+            hand_out = await self.cursors.newest_hand_out(subscription.id)
+            acknowledged_at = self.counting.counts.acknowledged_at.get(subscription.id)
+            standing = Standing(
+                min=bounds.oldest,
+                max=end,
+                current=current,
+                backlog=max(end - current - (acknowledged or 0), 0),
+                handed_out=max(hand_out.end - current, 0) if hand_out else 0,
+                lost=position.lost + current - position.offset,  # also those that no pull has noticed yet
+                retention_seconds=retention / 1000,
+                handed_out_seconds_ago=_seconds(hand_out.ago if hand_out else None),
+                last_pull_seconds_ago=self._seconds_since(pulls.rate.last),
+                last_acknowledgement_seconds_ago=self._seconds_since(acknowledged_at),
+                last_publish_seconds_ago=await self._age(topic, Offset(end - 1)) if end else None,
+                oldest_waiting_seconds=await self._age(topic, current) if current < end else None,
+                acknowledged=acknowledged,
             )
         except TopicGone:  # deleted meanwhile
             return None
+        if opened is None:
+            return standing
+        backlog = opened.backlog
+        leased, waiting, failed = len(backlog.leases), backlog.waiting, len(backlog.failures.counts)
+        return msgspec.structs.replace(
+            standing, handed_out=leased, leased=leased, waiting=waiting, blocked=backlog.keys.blocked_messages,
+            failed=failed,
+        )  # fmt: skip
 
-    def _ago(self, moment: Milliseconds | None) -> Milliseconds | None:
-        return None if moment is None else Milliseconds(max(self.clock.wall() - moment, 0))
+    def _seconds_since(self, moment: Milliseconds | None) -> float | None:
+        return None if moment is None else max(self.clock.wall() - moment, 0) / 1000
+
+    async def _age(self, topic: Topic, offset: Offset) -> float | None:
+        return _seconds(await age_of(self.log, topic.id, offset, self.clock))
 
 
-def _findings(subscription: Subscription, standing: SubscriptionState | None) -> Iterator[Finding]:
+def _seconds(span: Milliseconds | None) -> float | None:
+    return None if span is None else span / 1000
+
+
+def _diagnosis(
+    caller: Caller, subscription: Subscription, said: Sequence[Finding], standing: Standing | None = None
+) -> Diagnosis:
+    return Diagnosis(
+        subscription=subscription_path(caller.here.name, subscription.name),
+        topic=topic_path(caller.here.name, subscription.topic),
+        ack_deadline_seconds=subscription.ack_deadline_seconds,
+        push=subscription.push is not None,
+        push_verified=subscription.push is not None and subscription.push.verified,
+        healthy=not any(finding.wrong for finding in said),
+        findings=sorted(said, key=lambda finding: not finding.wrong),
+        standing=standing,
+    )
+
+
+def _findings(subscription: Subscription, standing: Standing | None) -> Iterator[Finding]:
     if standing is None:
         yield Finding(True, f"Its topic {subscription.topic} is gone: make it again, or delete the subscription.")
         return
-    if not standing.bounds.end:
+    if not standing.max:
         yield Finding(False, "Nothing was ever published to its topic.")
     elif standing.backlog:
         yield from _backlog_findings(subscription, standing)
-    elif standing.published_ago is None:
+    elif standing.last_publish_seconds_ago is None:
         yield Finding(False, "Nothing is waiting, and all messages of its topic are gone by retention.")
     else:
-        ago = span_text(standing.published_ago)
+        ago = _span(standing.last_publish_seconds_ago)
         yield Finding(False, f"Nothing is waiting; the last message was published {ago} ago.")
-    if standing.ahead:
-        count = _messages(standing.ahead)
+    ahead = standing.current - standing.max
+    if ahead > 0:  # the log has lost messages
+        count = messages_text(ahead)
         yield Finding(True, f"It stands past the end of its topic and will miss the next {count}: move it to the end.")
-    if standing.lost_messages:
-        yield Finding(True, f"Retention took {_messages(standing.lost_messages)} before they were acknowledged.")
+    if standing.lost:
+        yield Finding(True, f"Retention took {messages_text(standing.lost)} before they were acknowledged.")
 
 
 def _push_findings(status: PushStatus) -> Iterator[Finding]:
@@ -208,23 +188,25 @@ def _push_findings(status: PushStatus) -> Iterator[Finding]:
     yield Finding(False, "Its messages are pushed to an endpoint: only push workers and service_admins may pull.")
 
 
-def _backlog_findings(subscription: Subscription, standing: SubscriptionState) -> Iterator[Finding]:
-    waiting = f"{_messages(standing.backlog)} {'waits' if standing.backlog == 1 else 'wait'}"
-    pulled = standing.pulled_ago
-    if subscription.push is None and pulled is None:
-        yield Finding(True, f"{waiting}, and nobody has pulled since the service started.")
-    elif subscription.push is None and pulled is not None and pulled > IDLE_MS:
-        yield Finding(True, f"{waiting}, and the last pull was {span_text(pulled)} ago.")
-    if subscription.push is None and standing.hand_out is not None and standing.outstanding_messages:
-        yield _hand_out_finding(subscription.ack_deadline_seconds, standing.hand_out.ago, standing.outstanding_messages)
-    if standing.oldest_backlog_age is not None and standing.oldest_backlog_age > NEARLY_LOST_PART * standing.retention:
-        left = span_text(Milliseconds(max(standing.retention - standing.oldest_backlog_age, 0)))
+def _backlog_findings(subscription: Subscription, standing: Standing) -> Iterator[Finding]:
+    waiting = f"{messages_text(standing.backlog)} {'waits' if standing.backlog == 1 else 'wait'}"
+    if subscription.push is None:
+        pulled, handed_out = standing.last_pull_seconds_ago, standing.handed_out_seconds_ago
+        if pulled is None:
+            yield Finding(True, f"{waiting}, and nobody has pulled since the service started.")
+        elif pulled > IDLE_SECONDS:
+            yield Finding(True, f"{waiting}, and the last pull was {_span(pulled)} ago.")
+        if handed_out is not None and standing.handed_out:
+            yield _hand_out_finding(subscription.ack_deadline_seconds, handed_out, standing.handed_out)
+    oldest, retention = standing.oldest_waiting_seconds, standing.retention_seconds
+    if oldest is not None and oldest > NEARLY_LOST_PART * retention:
+        left = _span(max(retention - oldest, 0))
         yield Finding(True, f"The oldest waiting message will be gone by retention in {left}.")
 
 
-def _hand_out_finding(deadline: int, ago: Milliseconds, handed: int) -> Finding:
-    handed_out = f"{_messages(handed)} handed out {span_text(ago)} ago, not acknowledged"
-    if ago <= deadline * 1000:
+def _hand_out_finding(deadline: int, ago: float, handed: int) -> Finding:
+    handed_out = f"{messages_text(handed)} handed out {_span(ago)} ago, not acknowledged"
+    if ago <= deadline:
         return Finding(False, f"{handed_out} yet; the deadline is {deadline}s.")
     return Finding(
         True,
@@ -233,5 +215,5 @@ def _hand_out_finding(deadline: int, ago: Milliseconds, handed: int) -> Finding:
     )
 
 
-def _messages(count: int) -> str:
-    return "1 message" if count == 1 else f"{count} messages"
+def _span(seconds: float) -> str:
+    return span_text(Milliseconds(round(seconds * 1000)))

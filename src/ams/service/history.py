@@ -11,14 +11,14 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple
+from itertools import pairwise
 
 import structlog
 
 from ams.access.admission import Caller
 from ams.access.permissions import CONSUMER, PROJECT_ADMIN, PUBLISHER, SERVICE_ADMIN
 from ams.cluster.lease_table import Duty
-from ams.core.clock import Clock
+from ams.core.clock import Clock, Milliseconds, resource_date
 from ams.core.errors import InvalidInput, NotAllowed, TopicGone, Unavailable
 from ams.core.names import ProjectId, SubscriptionName, TopicId, TopicName, topic_id_text
 from ams.core.retention_clock import RetentionClock
@@ -29,55 +29,22 @@ from ams.storage.cursors.acks import CursorStore
 from ams.storage.log.base import Log
 from ams.storage.registry.history import HistoryRow, HistoryStore
 from ams.storage.registry.registry import Registry
+from ams.wire.service import History, ProjectHistory, SubscriptionHistory, TopicHistory
 
 SERVICE = "service"
 MINUTE_MS = 60_000
 HISTORY_MINUTES = 25 * 60  # minutes of history kept: one day plus the current hour
 SUBSCRIPTIONS_PER_YIELD = 64  # subscriptions measured before yielding to the event loop
-SPANS: Mapping[str, tuple[int, int]] = {"hour": (60, 1), "day": (288, 5)}
-"""Number of intervals of a span, and the minutes of each."""
+SPANS: Mapping[str, tuple[int, int]] = {"hour": (60, 1), "day": (288, 5)}  # intervals of a span, and minutes of each
 
 _RECORD = struct.Struct("<BQQQQ")  # the minute of the hour, and four values
 Values = tuple[int, int, int, int]
 """Of a topic: messages and bytes published, ever. Of a subscription: messages handed out, those not acknowledged, and
 when the oldest of these was published (0: there is none). Of a project: the sums of the first two of these, each."""
+Series = Sequence[Values | None]
+"""Values at the ends of intervals, after that before the first interval; None where nothing was measured."""
 
 logger = structlog.get_logger("ams.history")
-
-
-class HistoryRequest(NamedTuple):
-    """Names and the span of a request."""
-
-    topics: Sequence[str]
-    subscriptions: Sequence[str]
-    span: str
-
-
-@dataclass(frozen=True, slots=True)
-class Series:
-    """Values of one thing at the ends of intervals; None where nothing was measured."""
-
-    values: Sequence[Values | None]  # one more than there are intervals: the first is that before the first interval
-
-    def growth(self, place: int) -> list[int | None]:
-        """Return the growth of a value in each interval; deletions do not make it negative."""
-        pairs = zip(self.values, self.values[1:], strict=False)
-        return [None if before is None or now is None else max(now[place] - before[place], 0) for before, now in pairs]
-
-    def at_end(self, place: int) -> list[int | None]:
-        """Return a value at the end of each interval."""
-        return [None if each is None else each[place] for each in self.values[1:]]
-
-
-@dataclass(frozen=True, slots=True)
-class MeasuredHistory:
-    """A history: intervals in seconds, and their ends in milliseconds since the epoch."""
-
-    interval: int
-    ends: Sequence[int]
-    project: Series | None
-    topics: Mapping[str, Series]
-    subscriptions: Mapping[str, Series]
 
 
 @dataclass(slots=True)
@@ -128,10 +95,12 @@ class MetricsHistory:
         if minute - self._written >= self.store.write_minutes:
             await self._write()
 
-    async def read(self, caller: Caller, asked: HistoryRequest) -> MeasuredHistory:
+    async def read(self, caller: Caller, topics: Sequence[str], subscriptions: Sequence[str], span: str) -> History:
         """Return the history of a project, for its administrators, and of some topics and subscriptions."""
-        of = await self._identities(caller, asked)
-        count, minutes = SPANS[asked.span]
+        if span not in SPANS:
+            raise InvalidInput(f"span is one of {', '.join(SPANS)}")
+        of = await self._identities(caller, topics, subscriptions)
+        count, minutes = SPANS[span]
         newest = self.clock.wall() // MINUTE_MS
         rows = await self._records({*of.values(), SERVICE}, newest - (count + 1) * minutes)
         sampled = rows[SERVICE].keys()
@@ -141,27 +110,36 @@ class MetricsHistory:
             max((each for each in range(end - minutes + 1, end + 1) if each in sampled), default=None) for end in ends
         ]
         found = {name: _series(rows[identity], looks) for name, identity in of.items()}
-        return MeasuredHistory(
+        of_topics = {name: found["topic", name] for name in topics}
+        of_subscriptions = {name: found["subscription", name] for name in subscriptions}
+        project = None
+        if whole := found.get(("project", caller.here.name)):
+            project = ProjectHistory(_growth(whole, 0), _growth(whole, 1), _growth(whole, 2), _at_end(whole, 3))
+        return History(
             minutes * 60,
-            [each * MINUTE_MS for each in ends[1:]],
-            found.get(("project", caller.here.name)),
-            {name: found["topic", name] for name in asked.topics},
-            {name: found["subscription", name] for name in asked.subscriptions},
+            resource_date(Milliseconds(ends[0] * MINUTE_MS)),
+            resource_date(Milliseconds(last * MINUTE_MS)),
+            {name: TopicHistory(_growth(each, 0), _growth(each, 1)) for name, each in of_topics.items()},
+            {
+                name: SubscriptionHistory(_growth(each, 0), _at_end(each, 1), _ages(_at_end(each, 2), ends[1:]))
+                for name, each in of_subscriptions.items()
+            },
+            project,
         )
 
-    async def _identities(self, caller: Caller, asked: HistoryRequest) -> dict[tuple[str, str], str]:
-        if asked.span not in SPANS:
-            raise InvalidInput(f"span is one of {', '.join(SPANS)}")
-        check_names([*asked.topics, *asked.subscriptions])
+    async def _identities(
+        self, caller: Caller, topics: Sequence[str], subscriptions: Sequence[str]
+    ) -> dict[tuple[str, str], str]:
+        check_names([*topics, *subscriptions])
         of: dict[tuple[str, str], str] = {}
         if caller.roles & {SERVICE_ADMIN, PROJECT_ADMIN}:
             of["project", caller.here.name] = caller.here.id
-        for name in asked.topics:
+        for name in topics:
             _require(caller, PUBLISHER)
             topic = await find_topic(self.registry, caller, TopicName(name))
             caller.require_listed(topic.authorized, PUBLISHER)
             of["topic", name] = topic_id_text(topic.id)
-        for name in asked.subscriptions:
+        for name in subscriptions:
             _require(caller, CONSUMER)
             subscription = await find_subscription(self.registry, caller, SubscriptionName(name))
             caller.require_listed(subscription.authorized, CONSUMER)
@@ -234,6 +212,16 @@ class MetricsHistory:
         return (MINUTE_MS - self.clock.wall() % MINUTE_MS) / 1000
 
 
+def _growth(series: Series, place: int) -> list[int | None]:
+    """Return the growth of a value in each interval; deletions do not make it negative."""
+    pairs = pairwise(series)
+    return [None if before is None or now is None else max(now[place] - before[place], 0) for before, now in pairs]
+
+
+def _at_end(series: Series, place: int) -> list[int | None]:
+    return [None if each is None else each[place] for each in series[1:]]
+
+
 def _series(records: Mapping[int, Values], looks: Sequence[int | None]) -> Series:
     noted, found, values = sorted(records), list[Values | None](), (0, 0, 0, 0)
     at = 0
@@ -245,7 +233,13 @@ def _series(records: Mapping[int, Values], looks: Sequence[int | None]) -> Serie
             values = records[noted[at]]
             at += 1
         found.append(values)
-    return Series(found)
+    return found
+
+
+def _ages(oldest: Sequence[int | None], minutes: Sequence[int]) -> list[int | None]:
+    """Return the age in seconds of the oldest waiting message at the ends of intervals."""
+    pairs = zip(minutes, oldest, strict=True)
+    return [max(minute * MINUTE_MS - each, 0) // 1000 if each else None for minute, each in pairs]
 
 
 def _require(caller: Caller, role: str) -> None:

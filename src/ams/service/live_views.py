@@ -98,7 +98,7 @@ class TailReader:
         self.allowed -= len(found)
         skipped, self.offset = found[0].offset - self.offset, Offset(found[-1].offset + 1)
         chosen = self.filter
-        shown = found if chosen is None else [each for each in found if chosen.matches(attributes_of(each.fragment))]
+        shown = found if chosen is None else [each for each in found if chosen(attributes_of(each.fragment))]
         return Tail(shown, skipped) if shown or skipped else None
 
 
@@ -132,50 +132,37 @@ class Live:
 
         Raises `InvalidInput`, `NotFound`, `NotAllowed`, `RateLimited`; at a stop `Overloaded`.
         """
-        chosen = _check(wanted)
-        generation = self.registry.invalidations.generation
+        chosen, now, invalidations = _check(wanted), asyncio.get_running_loop().time, self.registry.invalidations
+        generation = invalidations.generation
         seen = await self._look_up(wanted, names, admit)
         with self._count_view(seen.caller.user):
-            async for each in self._changes(wanted, names, admit, seen, chosen, generation):
-                yield each
-
-    async def _changes(
-        self,
-        wanted: ViewRequest,
-        names: Mapping[str, str],
-        admit: Admit,
-        seen: ViewResources,
-        chosen: Filter | None,
-        generation: int,
-    ) -> AsyncGenerator[Counts | Tail | None]:
-        now, invalidations = asyncio.get_running_loop().time, self.registry.invalidations
-        ends = await self._ends(seen)
-        tail = self._tail_of(seen, ends, chosen, None)
-        told, counted, looked_up = await self._counts(seen), now(), now()
-        yield told
-        is_counted = True
-        while True:
-            await self._change(
-                ends if tail is None else {**ends, tail.topic: tail.offset},
-                LOOK_SECONDS if is_counted else max(counted + COUNTS_SECONDS - now(), 0),
-            )
-            if generation != invalidations.generation or now() - looked_up >= RIGHTS_SECONDS:
-                generation = invalidations.generation
-                seen, looked_up = await self._look_up(wanted, names, admit), now()
             ends = await self._ends(seen)
-            tail = self._tail_of(seen, ends, chosen, tail)
-            if tail and (came := await tail.next(ends[tail.topic], now())):
-                yield came
-            is_counted = now() - counted >= COUNTS_SECONDS
-            if is_counted:
-                counts, counted = await self._counts(seen), now()
-                if (counts.topics, counts.subscriptions) != (told.topics, told.subscriptions):
-                    told = counts
-                    yield told
-            yield None
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(TAIL_SECONDS if tail else COUNTS_SECONDS):
-                    await self._stopping.wait()
+            tail = self._tail_of(seen, ends, chosen, None)
+            told, counted, looked_up = await self._counts(seen), now(), now()
+            yield told
+            is_counted = True
+            while True:
+                await self._change(
+                    ends if tail is None else {**ends, tail.topic: tail.offset},
+                    LOOK_SECONDS if is_counted else max(counted + COUNTS_SECONDS - now(), 0),
+                )
+                if generation != invalidations.generation or now() - looked_up >= RIGHTS_SECONDS:
+                    generation = invalidations.generation
+                    seen, looked_up = await self._look_up(wanted, names, admit), now()
+                ends = await self._ends(seen)
+                tail = self._tail_of(seen, ends, chosen, tail)
+                if tail and (came := await tail.next(ends[tail.topic], now())):
+                    yield came
+                is_counted = now() - counted >= COUNTS_SECONDS
+                if is_counted:
+                    counts, counted = await self._counts(seen), now()
+                    if (counts.topics, counts.subscriptions) != (told.topics, told.subscriptions):
+                        told = counts
+                        yield told
+                yield None
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(TAIL_SECONDS if tail else COUNTS_SECONDS):
+                        await self._stopping.wait()
 
     def _tail_of(
         self, seen: ViewResources, ends: Mapping[TopicId, Offset], chosen: Filter | None, before: TailReader | None
@@ -206,9 +193,8 @@ class Live:
             return ViewResources(topics, subscriptions, None, caller)
         caller = await admit("topics:read", {**names, "topic": wanted.tail})
         through = next((name for name, (found, _) in subscriptions.items() if found.topic == wanted.tail), None)
-        return ViewResources(
-            topics, subscriptions, await self.reader.topic(caller, TopicName(wanted.tail), through), caller
-        )
+        tail = await self.reader.topic(caller, TopicName(wanted.tail), through)
+        return ViewResources(topics, subscriptions, tail, caller)
 
     async def _ends(self, seen: ViewResources) -> Mapping[TopicId, Offset]:
         return {topic: (await self.log.bounds(topic)).end for topic in seen.shown_topics()}

@@ -50,14 +50,15 @@ async def find_user(registry: Registry, name: UserName, caller: Caller | None = 
     return user
 
 
-async def find_managed_user(registry: Registry, caller: Caller, name: UserName) -> User:
-    """Return a user to change, or to bind to an identity. Raises `NotAllowed` for a user above the caller.
+async def find_managed_user(registry: Registry, caller: Caller, name: UserName, *, or_itself: bool = False) -> User:
+    """Return a user to change or to bind to an identity; `or_itself`: also the caller itself, as for its tokens.
 
-    A roles file may allow others than service_admins to manage users. They must not gain service roles by it (17.3,
-    U3): a binding lets an identity log in as its user.
+    Raises `NotAllowed` for a user above the caller. A roles file may allow others than service_admins to manage users.
+    They must not gain service roles by it (17.3, U3): an identity, and a token, logs in as its user.
     """
     user = await find_user(registry, name, caller)
-    if user.service_roles and not caller.full_view:
+    is_itself = or_itself and user.id == caller.user
+    if user.service_roles and not caller.full_view and not is_itself:
         raise NotAllowed
     return user
 

@@ -19,7 +19,6 @@ from ams.core.clock import Clock, day_of, day_text, resource_date
 from ams.core.errors import InvalidInput, NotAuthenticated, NotFound, SubscriptionGone, TopicGone
 from ams.core.names import ProjectName, SubscriptionName, TopicName
 from ams.service.parallel.assembly import ParallelSubscriptions
-from ams.service.parallel.metrics import underway
 from ams.service.retention import Losses, age_of
 from ams.service.tallies import Counting
 from ams.storage.registry.counts import Activity, Listed, Rate
@@ -130,14 +129,14 @@ class Metrics:
         if opened is None:
             return ()
         age = (await age_of(self.losses.log, opened.topic, opened.backlog.floor, self.clock) or 0) // 1000
-        found = underway(opened)
+        backlog, blocked = opened.backlog, opened.backlog.keys.blocked_messages
         return [
             ("oldest_message_seconds", age, "Age of the oldest message that is not acknowledged.", GAUGE),
-            ("number_of_leased_messages", found.leased, "Messages that consumers have on lease.", GAUGE),
-            ("number_of_waiting_messages", found.waiting, "Messages that failed and are to be given again.", GAUGE),
-            ("number_of_blocked_messages", found.blocked, "Messages blocked by one of their ordering key.", GAUGE),
-            ("number_of_failures", found.failures, "Deliveries that failed since this node works on it.", COUNTER),
-            ("number_of_dead_letters", found.dead_letters, "Messages put aside since then.", COUNTER),
+            ("number_of_leased_messages", len(backlog.leases), "Messages that consumers have on lease.", GAUGE),
+            ("number_of_waiting_messages", backlog.waiting, "Messages that failed and are to be given again.", GAUGE),
+            ("number_of_blocked_messages", blocked, "Messages blocked by one of their ordering key.", GAUGE),
+            ("number_of_failures", opened.failures, "Deliveries that failed since this node works on it.", COUNTER),
+            ("number_of_dead_letters", opened.dead_letters, "Messages put aside since then.", COUNTER),
         ]
 
     def _now(self) -> str:
@@ -213,7 +212,6 @@ class Usage:
         return _va_metrics([_project_usage(each.name, found.get(each.id, Activity()), days) for each in projects])
 
     def _window(self, start: str, end: str) -> tuple[date, date]:
-        """Return the first and the last day."""
         today = date.fromisoformat(day_text(day_of(self.clock.wall())))
         first = _date(start, date(1970, 1, 1), "Start date is not in valid format")
         last = _date(end, today, "End date is not in valid format")

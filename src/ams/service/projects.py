@@ -5,13 +5,13 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import structlog
 
 from ams.access.admission import Caller
 from ams.access.permissions import check_project_roles
-from ams.access.rates import ProjectSlots
+from ams.access.rates import ProjectSlots, QuotaSlots
 from ams.core.errors import AlreadyExists, Conflict, InvalidInput, NotAllowed, NotFound, Unusable
 from ams.core.names import ProjectId, ProjectName, UserName, checked_name
 from ams.core.quotas import NO_LIMITS, QUOTAS, STORED_BYTES, Limits
@@ -33,8 +33,7 @@ NO_PROJECT = "project doesn't exist"
 ALREADY_A_MEMBER = "User is already a member of the project"
 NOT_A_MEMBER = "Access to this resource is forbidden. User is not a member of the project"
 MORE_THAN_A_MEMBER = "The user has roles elsewhere: a service_admin can give it a new token"
-_MAX_CONCURRENT_DROPS = 100
-"""Logs, or cursors, dropped concurrently: one after the other, those of a large project take minutes."""
+_MAX_CONCURRENT_DROPS = 100  # logs, or cursors: one after the other, those of a large project take minutes
 
 logger = structlog.get_logger("ams.projects")
 
@@ -51,10 +50,6 @@ class Projects:
     async def list(self) -> Sequence[Project]:
         """Return all projects, oldest first."""
         return await self.registry.projects.all()
-
-    async def show(self, caller: Caller) -> Project:
-        """Return the project of the path."""
-        return caller.here
 
     async def create(self, caller: Caller, name: ProjectName, description: str = "") -> Project:
         """Make a project; raise `AlreadyExists` when the name is taken."""
@@ -216,18 +211,13 @@ COUNT_SECONDS = 15.0
 quota_logger = structlog.get_logger("ams.quotas")
 
 
-class _Counted(Protocol):
-    def usage_of(self, project: ProjectId, /) -> int: ...
-
-    def share(self, project: ProjectId, /) -> int | None: ...
-
-
 class QuotaUse:
     """Quotas of projects and their use. Used from one event loop."""
 
     def __init__(self, registry: Registry, stored: StoredBytes, slots: ProjectSlots) -> None:
         self._registry, self._stored = registry, stored
-        self._in_memory: Mapping[str, _Counted] = {STORED_BYTES: stored, **{each.name: each for each in slots}}
+        in_memory: dict[str, StoredBytes | QuotaSlots] = {STORED_BYTES: stored}
+        self._in_memory = in_memory | {each.name: each for each in slots}
         self._projects: Sequence[Project] = ()
         self._in_registry: Mapping[ProjectId, Limits] = {}
         self.rounds = Ticker("quota use", COUNT_SECONDS, self.count, partial(quota_logger.warning, "quotas.uncounted"))

@@ -5,7 +5,7 @@ No `asyncio.timeout`, `TaskGroup` or `current_task` before the first wait: `ams.
 
 import contextlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from ams.access.admission import Caller
 from ams.access.permissions import PUBLISHER
@@ -31,8 +31,8 @@ class Publisher:
     log: Log
     max_message_bytes: int
     validators: Validators
-    counts: Counts = field(default_factory=Counts)
-    stored: StoredBytes | None = None  # limits the bytes of projects; None: there is no limit
+    counts: Counts
+    stored: StoredBytes
 
     async def topic(self, caller: Caller, name: TopicName) -> Topic:
         """Return a topic; raise `NotFound`, then `NotAllowed` for a publisher outside its access list."""
@@ -75,19 +75,17 @@ class Publisher:
         if sent.largest + MESSAGE_BYTES > self.max_message_bytes and not is_measured:
             raise TooLarge
         size = sent.size + REQUEST_BYTES
-        if self.stored is not None:
-            try:
-                self.stored.take(topic, size)
-            except QuotaExceeded:
-                earlier = await self.log.earlier_answer(topic.id, sent, key) if key is not None else None
-                if earlier is None:
-                    raise
-                return earlier
+        try:
+            self.stored.take(topic, size)
+        except QuotaExceeded:
+            earlier = await self.log.earlier_answer(topic.id, sent, key) if key is not None else None
+            if earlier is None:
+                raise
+            return earlier
         try:
             appended = await self.log.append(topic.id, sent, key=key)
         except BaseException:
-            if self.stored is not None:
-                self.stored.give_back(topic, size)
+            self.stored.give_back(topic, size)
             self.counts.note_attempt(topic)
             raise
         self.counts.note_publish(topic, appended)

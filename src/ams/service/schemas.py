@@ -78,8 +78,7 @@ class Schemas:
         """
         while True:
             new_name = await self._new_name(caller, schema, details.name)
-            content = _changed_content(schema.content, details)
-            if content:
+            if content := _changed_content(schema.content, details):
                 room = {SCHEMA_BYTES: content.bytes + REVISION_BYTES}
                 await self._registry.quotas.require_room(schema.project_id, room)
                 content = await self.check(schema.project_id, content)
@@ -98,11 +97,9 @@ class Schemas:
         """Return a schema at the revision that has this id (`revision_id`). Raises `NotFound`."""
         schema = await self.show(caller, name)
         numbers = await self._registry.schemas.numbers(schema.id, None, None, _MAX_REVISIONS)
-        for number in numbers:
-            if revision_id(schema.id, number) == identity:
-                found = await self._registry.schemas.revision(schema.id, number)
-                if found is not None:
-                    return found
+        for number in [each for each in numbers if revision_id(schema.id, each) == identity]:
+            if (found := await self._registry.schemas.revision(schema.id, number)) is not None:
+                return found
         raise NotFound(NO_REVISION)
 
     async def roll_back(self, caller: Caller, name: SchemaName, revision: int) -> Schema:
@@ -110,8 +107,7 @@ class Schemas:
         while True:
             schema = await self.show(caller, name)
             old = require_found(await self._registry.schemas.revision(schema.id, revision), NotFound(NO_REVISION))
-            made = await self._registry.schemas.update(schema, content=old.content)
-            if made is not None:
+            if (made := await self._registry.schemas.update(schema, content=old.content)) is not None:
                 return made
 
     async def delete_revision(self, caller: Caller, name: SchemaName, revision: int) -> Schema:
@@ -153,9 +149,8 @@ class Schemas:
         schema = await self.show(caller, name)
         target = await find_topic(self._registry, caller, topic_reference(caller.here.name, topic))
         await self._validators.of(schema.id, schema.revision)
-        return await self._dry_runs.run(
-            caller.here.id, self._dry_run(schema, target.id, min(messages, MAX_DRY_RUN)), gone
-        )
+        work = self._dry_run(schema, target.id, min(messages, MAX_DRY_RUN))
+        return await self._dry_runs.run(caller.here.id, work, gone)
 
     def stop(self) -> None:
         """End dry runs under way; from now on none begins. For an orderly stop."""

@@ -12,7 +12,8 @@ import asyncio
 import contextlib
 import platform
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from operator import and_
 from typing import NamedTuple, TypeVar
 
 import ams
@@ -47,8 +48,7 @@ class EngineIdentities(NamedTuple):
     subscriptions: frozenset[SubscriptionId] | None
     cursors: Mapping[SubscriptionId, TopicOffset] | None
     logs: frozenset[TopicId] | None
-    bounds: Mapping[TopicId, Bounds] | None
-    """Read after the cursors: ends never go back, so a cursor beyond its end here is really beyond it."""
+    bounds: Mapping[TopicId, Bounds] | None  # read after the cursors: ends never go back, so what is past them is so
 
 
 class Inconsistencies(NamedTuple):
@@ -58,18 +58,11 @@ class Inconsistencies(NamedTuple):
     logs_without_topic: frozenset[TopicId]
     subscriptions_without_cursor: frozenset[SubscriptionId]
     cursors_without_subscription: frozenset[SubscriptionId]
-    past_the_end: frozenset[SubscriptionId]
-    """Subscriptions whose cursors are beyond the ends of their topics: they will miss the next messages."""
+    past_the_end: frozenset[SubscriptionId]  # whose cursors are past their topics' ends: they miss the next messages
 
     def intersection(self, other: "Inconsistencies") -> "Inconsistencies":
         """Return the inconsistencies that the other look found too."""
-        return Inconsistencies(
-            self.topics_without_log & other.topics_without_log,
-            self.logs_without_topic & other.logs_without_topic,
-            self.subscriptions_without_cursor & other.subscriptions_without_cursor,
-            self.cursors_without_subscription & other.cursors_without_subscription,
-            self.past_the_end & other.past_the_end,
-        )
+        return Inconsistencies(*map(and_, self, other))
 
 
 def inconsistencies(held: EngineIdentities) -> Inconsistencies:
@@ -130,16 +123,11 @@ class ServiceDoctor:
     cursors: Cursors
     losses: LossTotal
     remedies: Remedies = SINGLE_PROCESS_REMEDIES
-    away: Mapping[str, Callable[[], str | None]] = field(default_factory=dict)
-    """Why the `registry` or the `cursors` are unavailable now; `Log.away` says it of the log."""
     again_after: float = SECOND_LOOK_SECONDS
     issuers: Issuers | None = None
-    copied_for: Callable[[], Milliseconds | None] = lambda: None
-    """Duration of a backup under way, which blocks retention; None without one."""
-    leap: Callable[[], Milliseconds] = lambda: Milliseconds(0)
-    """Leap of the wall clock, which blocks retention."""
-    not_base64: Callable[[], Mapping[TopicId, int]] = dict
-    """Messages by topic since the start whose data is not base64."""
+    copied_for: Callable[[], Milliseconds | None] = lambda: None  # age of a backup under way, which blocks retention
+    leap: Callable[[], Milliseconds] = lambda: Milliseconds(0)  # leap of the wall clock, which blocks retention
+    not_base64: Callable[[], Mapping[TopicId, int]] = dict  # messages since the start whose data is not base64
     nodes: Callable[[], Awaitable[Sequence[Holder]]] | None = None
 
     async def look(self) -> Sequence[Finding]:
@@ -166,18 +154,17 @@ class ServiceDoctor:
         return await _EngineQueries(self.registry, self.log).ask("registry", self.nodes()) or ()
 
     async def _read_identities(self, asking: "_EngineQueries") -> EngineIdentities:
+        ask = asking.ask
         topics, subscriptions, cursors = await asyncio.gather(
-            asking.ask("registry", self.registry.topics.ids()),
-            asking.ask("registry", self.registry.subscriptions.attached_ids()),
-            asking.ask("cursors", self.cursors.places()),
+            ask("registry", self.registry.topics.ids()),
+            ask("registry", self.registry.subscriptions.attached_ids()),
+            ask("cursors", self.cursors.places()),
         )
-        logs, bounds = await asyncio.gather(
-            asking.ask("log", self.log.topics()), asking.ask("log", self.log.all_bounds())
-        )
+        logs, bounds = await asyncio.gather(ask("log", self.log.topics()), ask("log", self.log.all_bounds()))
         return EngineIdentities(topics, subscriptions, cursors, logs, bounds)
 
     def _engine_findings(self, silent: Collection[str]) -> Iterator[Finding]:
-        reasons = {engine: why() for engine, why in self.away.items()} | {"log": self.log.away}
+        reasons = {"registry": self.registry.away, "log": self.log.away}
         for engine in ("registry", "log", "cursors"):
             if reasons.get(engine):
                 yield Finding(True, f"The {engine} cannot be reached: {reasons[engine]}.")
@@ -211,9 +198,8 @@ class ServiceDoctor:
 
     async def _issuer_findings(self, asking: "_EngineQueries") -> Iterator[Finding]:
         away = (await asking.ask("registry", self.issuers.away()) if self.issuers else None) or ()
-        return _limit_findings(
-            [_issuer_text(each) for each in away[:MAX_NAMED]], len(away), "issuers that do not give their keys"
-        )
+        texts = [_issuer_text(each) for each in away[:MAX_NAMED]]
+        return _limit_findings(texts, len(away), "issuers that do not give their keys")
 
     async def _not_base64_findings(self, asking: "_EngineQueries") -> Iterator[Finding]:
         counts = self.not_base64()

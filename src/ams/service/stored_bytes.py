@@ -5,9 +5,8 @@ is refused while others have room, and their unread messages are never removed f
 numbers are in memory, measured every few seconds, and updated in between.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
-from typing import Protocol
 
 import structlog
 
@@ -32,27 +31,21 @@ REQUEST_BYTES = 64  # approximate bytes of a stored request beside its messages
 logger = structlog.get_logger("ams.quotas")
 
 
-class HasCapacity(Protocol):
-    """A log that can say how much it may hold."""
-
-    async def capacity(self) -> int | None:
-        """Return the bytes that all messages may take together; None: the log limits them itself."""
-
-
 class StoredBytes:
     """Bytes of each project. Used from one event loop."""
 
-    def __init__(self, registry: Registry, log: Log, clock: Clock, measured: HasCapacity | None = None) -> None:
-        """`measured` is the log, if it has a capacity; otherwise a project without a quota has no limit."""
-        self._registry, self._log, self._clock, self._measured = registry, log, clock, measured
+    def __init__(
+        self, registry: Registry, log: Log, clock: Clock, capacity: Callable[[], Awaitable[int | None]] | None = None
+    ) -> None:
+        """`capacity` returns the bytes that all messages may take; None: a project without a quota has no limit."""
+        self._registry, self._log, self._clock, self._capacity = registry, log, clock, capacity
         self._rules = registry.quotas.rules
         self._share = FairShare[ProjectId](UNLIMITED)
         self._topics: dict[TopicId, ProjectId] = {}
         self._limits: Mapping[ProjectId, int] = {}
         self._rates: Mapping[ProjectId, int] = {}
         self._changed: dict[ProjectId, Limits] = {}  # quotas changed since the last measurement began to read them
-        self._byte_rates: dict[int, Rate] = {}
-        """Published bytes of projects, by the bytes a second that they may publish."""
+        self._byte_rates: dict[int, Rate] = {}  # published bytes of projects, by the bytes a second they may publish
         self._measured_at = clock.monotonic() - UNLIMITED_MEASURE_MS
         self.rounds = Ticker("stored bytes", MEASURE_SECONDS, self.measure, partial(logger.warning, "stored.unknown"))
 
@@ -106,8 +99,8 @@ class StoredBytes:
         quotas = {each.id: each.quotas for each in projects} | self._changed
         self._limits = {project: self._rules.limit(own, STORED_BYTES) for project, own in quotas.items()}
         self._rates = {project: self._rules.limit(own, PUBLISH_BYTES) for project, own in quotas.items()}
-        capacity = None if self._measured is None else await self._measured.capacity()
-        is_limited = self._measured is not None or any(self._limits.values())
+        capacity = None if self._capacity is None else await self._capacity()
+        is_limited = self._capacity is not None or any(self._limits.values())
         if not is_limited and self._clock.monotonic() - self._measured_at < UNLIMITED_MEASURE_MS:
             return
         stored = await self._log.stored_bytes(self._topics)
@@ -126,9 +119,8 @@ class StoredBytes:
         return [Owner(own, int(limits[project] * NEAR_LIMIT_PART)) for project, own in topics.items()]
 
     def _byte_rate(self, per_second: int) -> Rate:
-        return self._byte_rates.get(per_second) or self._byte_rates.setdefault(
-            per_second, Rate(per_second, self._clock)
-        )
+        rate = self._byte_rates.get(per_second)
+        return rate or self._byte_rates.setdefault(per_second, Rate(per_second, self._clock))
 
     def _quota_error(self, why: str) -> Exception:
         if self._clock.monotonic() - self._measured_at > MIN_REMEASURE_MS:

@@ -52,10 +52,7 @@ class Seeker:
     registry: Registry
     log: Log
     cursors: CursorStore
-    moved: Callable[[SubscriptionId], None] = lambda _: None
-    """Called after a seek, to wake the pulls that wait on the subscription."""
-    own: Callable[[SubscriptionId], Awaitable[None]] | None = None
-    """Called before a seek of a parallel subscription, which its owner must do. Raises `OwnedElsewhere`."""
+    moved: Callable[[SubscriptionId], None] = lambda _: None  # called after a seek: wakes the pulls that wait
     working: ParallelSubscriptions | None = None
     retention_clock: RetentionClock = field(default_factory=lambda: RetentionClock(SystemClock()))
     used: Callable[[SubscriptionId], None] = lambda _: None
@@ -149,8 +146,9 @@ class Seeker:
                 return shown or Offsets(bounds.oldest, bounds.end, offset)
 
     async def _own(self, subscription: Subscription) -> None:
-        if subscription.parallel is not None and self.own is not None:
-            await self.own(subscription.id)
+        """Own a parallel subscription, which its owner alone moves. Raises `OwnedElsewhere`."""
+        if subscription.parallel is not None and self.working is not None:
+            await self.working.opened.own(subscription.id)
 
     async def _subscription(self, caller: Caller, name: SubscriptionName) -> Subscription:
         subscription = await find_subscription(self.registry, caller, name)
@@ -242,23 +240,20 @@ class Snapshots:
 
     async def set_labels(self, caller: Caller, name: SnapshotName, labels: Mapping[str, str]) -> Snapshot:
         """Replace the labels; return the snapshot as it is then. Raises `NotFound`."""
-        return require_found(
-            await self.registry.snapshots.set_labels(caller.here.id, name, labels), NotFound(NO_SNAPSHOT)
-        )
+        changed = await self.registry.snapshots.set_labels(caller.here.id, name, labels)
+        return require_found(changed, NotFound(NO_SNAPSHOT))
 
     async def set_expiry(self, caller: Caller, name: SnapshotName, moment: Milliseconds) -> Snapshot:
         """Change the expiry of a snapshot to a time within seven days. Raises `InvalidInput`, `NotFound`."""
         now = self.clock.wall()
         if not now < moment <= now + SNAPSHOT_LIFE_MS:
             raise InvalidInput("A snapshot ends later than now, and within seven days")
-        return require_found(
-            await self.registry.snapshots.set_expiry(caller.here.id, name, moment), NotFound(NO_SNAPSHOT)
-        )
+        changed = await self.registry.snapshots.set_expiry(caller.here.id, name, moment)
+        return require_found(changed, NotFound(NO_SNAPSHOT))
 
     async def delete(self, caller: Caller, name: SnapshotName) -> None:
         """Remove a snapshot; raise `NotFound`."""
-        if not await self.registry.snapshots.delete(caller.here.id, name):
-            raise NotFound(NO_SNAPSHOT)
+        require_found(await self.registry.snapshots.delete(caller.here.id, name), NotFound(NO_SNAPSHOT))
 
 
 def lost_of(snapshot: Snapshot, oldest: Offset) -> int:

@@ -34,7 +34,7 @@ from ams.core.push_config import AskedPush
 from ams.core.quotas import SUBSCRIPTIONS
 from ams.core.retention_clock import RetentionClock
 from ams.core.supervisor import Ticker
-from ams.service.leftovers import drop_or_leave
+from ams.service.leftovers import finish_or_leave
 from ams.service.lookup import (
     expected_subscription,
     find_dead_letter_topic,
@@ -53,6 +53,7 @@ from ams.storage.log.base import Log
 from ams.storage.registry.records import NO_LABELS, Page, PageRequest, Subscription
 from ams.storage.registry.registry import Registry
 from ams.storage.registry.resources import Expiring
+from ams.wire.projects import Acl
 
 NO_TOPIC = TopicId(bytes(16))  # topic id of a subscription whose topic is deleted
 EXPIRY_SECONDS = 600.0
@@ -145,7 +146,8 @@ class Subscriptions:
         except AmsError:
             await self._cursors.drop(identity)
             raise
-        await self._pushing.start_delivery(made)
+        if made.push is not None and made.push.verified:  # its endpoint needs no verification (HTTP contract 13.2)
+            await self._pushing.settle()
         return made
 
     async def change(
@@ -159,19 +161,18 @@ class Subscriptions:
         check(ParallelOptions(**changes))
         subscription = await find_subscription(self._registry, caller, name)
         options = parallel_options(subscription.parallel)
-        letters = changes.get("dead_letter_policy")
-        if letters is not None:
+        if (letters := changes.get("dead_letter_policy")) is not None:
             found = await self._dead_letters(caller, subscription.topic, letters, takes_own)
             changes = {**changes, "dead_letter_policy": found}
         is_new = changes.get("enable_exactly_once_delivery") and not options.enable_exactly_once_delivery
         if is_new and not options.detached and self._cover is not None:
             await self._cover(subscription, caller.here.name)
-        changed = await self._registry.subscriptions.change_options(
-            caller.here.id,
-            name,
-            lambda present: replace(parallel_options(present), **changes),
-            expected_subscription(caller),
-        )
+
+        def change(present: ParallelOptions | None) -> ParallelOptions:
+            return replace(parallel_options(present), **changes)
+
+        expected = expected_subscription(caller)
+        changed = await self._registry.subscriptions.change_options(caller.here.id, name, change, expected)
         return self._note_use_and_view(caller, changed)
 
     async def set_labels(self, caller: Caller, name: SubscriptionName, labels: Mapping[str, str]) -> Subscription:
@@ -181,20 +182,18 @@ class Subscriptions:
 
     async def delete(self, caller: Caller, name: SubscriptionName) -> str:
         """Delete a subscription; return the outcome for its push delivery, or "" (contract 9.2). Raises `NotFound`."""
-        removed = await self._registry.subscriptions.delete(caller.here.id, name, expected_subscription(caller))
-        return await self._clean_up_removed(caller.here.name, require_found(removed, SubscriptionGone))
+        found = await self._registry.subscriptions.delete(caller.here.id, name, expected_subscription(caller))
+        removed = require_found(found, SubscriptionGone)
+        await self._let_go(removed)
+        return await self._pushing.deletion_outcome(caller.here.name, removed)
 
     async def delete_unused(self, project: ProjectName, identity: SubscriptionId, since: Milliseconds) -> bool:
         """Delete a subscription if it was not used since a moment; return whether it was deleted."""
         removed = await self._registry.subscriptions.delete_unused(identity, since)
         if removed is not None:
-            await self._clean_up_removed(project, removed)
+            await self._let_go(removed)
+            await self._pushing.deletion_outcome(project, removed)
         return removed is not None
-
-    async def _clean_up_removed(self, project: ProjectName, removed: Subscription) -> str:
-        await drop_or_leave(lambda _: self._let_go(removed), removed.id)
-        self._stopped(removed.id)
-        return await self._pushing.deletion_outcome(project, removed)
 
     async def detach(self, caller: Caller, name: SubscriptionName) -> None:
         """Detach a parallel subscription for good: its backlog is dropped, and pushing ends."""
@@ -207,16 +206,19 @@ class Subscriptions:
         detached = await self._registry.subscriptions.detach(caller.here.id, name, change, worker, expected)
         if had_push:
             await self._pushing.settle()
-        await drop_or_leave(lambda _: self._let_go(detached), detached.id)
-        self._stopped(detached.id)
+        await self._let_go(detached)
 
     def _note_use_and_view(self, caller: Caller, subscription: Subscription) -> Subscription:
         self._used(subscription.id)
         return caller.view_push(subscription)
 
     async def _let_go(self, subscription: Subscription) -> None:
-        await Losses(self._registry, self._log, self._cursors).settle(subscription)
-        await self._cursors.drop(subscription.id)
+        async def drop_cursor() -> None:
+            await Losses(self._registry, self._log, self._cursors).settle(subscription)
+            await self._cursors.drop(subscription.id)
+
+        await finish_or_leave(drop_cursor(), subscription.id)
+        self._stopped(subscription.id)
 
     async def modify_ack_deadline(self, caller: Caller, name: SubscriptionName, seconds: int) -> Subscription:
         """Change the deadline, also of messages handed out now; return the changed subscription.
@@ -232,14 +234,11 @@ class Subscriptions:
         changed = await self._registry.subscriptions.set_ack_deadline(caller.here.id, name, seconds, expected)
         return self._note_use_and_view(caller, require_found(changed, SubscriptionGone))
 
-    async def access_list(self, caller: Caller, name: SubscriptionName) -> Sequence[UserName]:
-        """Return the access list, in stored order. Raises `NotFound`."""
+    async def access_list(self, caller: Caller, name: SubscriptionName) -> Acl:
+        """Return the access list, and IAM bindings of Google's clients that have no effect. Raises `NotFound`."""
         await self.show(caller, name)
-        return await self._registry.subscriptions.access_list(caller.here.id, name)
-
-    async def bound_without_effect(self, caller: Caller, name: SubscriptionName) -> Sequence[str]:
-        """Return a line for each IAM binding of Google's clients that has no effect."""
-        return iam.lines(await self._registry.policies.find("subscriptions", caller.here.id, name))
+        listed = await self._registry.subscriptions.access_list(caller.here.id, name)
+        return Acl(listed, iam.lines(await self._registry.policies.find("subscriptions", caller.here.id, name)))
 
     async def set_access_list(self, caller: Caller, name: SubscriptionName, users: Sequence[str]) -> Sequence[UserName]:
         """Replace and return the access list; raise `NotFound` for whoever is no member, then for the subscription."""
@@ -303,9 +302,8 @@ class Expiry:
         self._clock, self._retention_clock = clock, retention_clock
         self._noted: dict[SubscriptionId, Milliseconds] = {}
         self._started = clock.monotonic()
-        self.rounds = Ticker(
-            "what expires", EXPIRY_SECONDS, self.round, partial(expiry_logger.warning, "expiring.put_off")
-        )
+        put_off = partial(expiry_logger.warning, "expiring.put_off")
+        self.rounds = Ticker("what expires", EXPIRY_SECONDS, self.round, put_off)
 
     def note(self, subscription: SubscriptionId) -> None:
         """Record a request for a subscription by name. `Counts` records pulls and acknowledgements."""
@@ -314,8 +312,7 @@ class Expiry:
     async def round(self) -> None:
         """Delete expired subscriptions and snapshots, and store uses. Raises what registry and cursors raise."""
         now = self._retention_clock.wall()
-        snapshots = await self._registry.snapshots.delete_expired(now)
-        if snapshots:
+        if snapshots := await self._registry.snapshots.delete_expired(now):
             expiry_logger.info("snapshots.expired", snapshots=snapshots)
         expiring = await self._registry.subscriptions.expiring()
         used = {each.id: self._last_use(each) for each in expiring}

@@ -32,8 +32,7 @@ ByDay = dict[str, int]
 
 ROUND_SECONDS = 1.0
 MAX_PAUSE_SECONDS = 10.0
-PAUSE_FACTOR = 50
-"""The pause after a round is at least this multiple of its duration: rounds take at most a fiftieth of the time."""
+PAUSE_FACTOR = 50  # a pause is at least this multiple of its round: rounds take at most a fiftieth of the time
 TOPICS_PER_YIELD = 64  # topics counted before yielding to the event loop
 NEWEST_DAYS = 30  # days in the answer for a topic or a project (contract 14.1)
 MIN_NOTES_KEPT = 1024  # notes kept before those of deleted names are removed
@@ -138,17 +137,15 @@ class Figures:
     messages: int = 0
     bytes: int = 0
     delivered: int = 0
-    by_topic: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """Messages by names of project and topic; only if asked for."""
+    by_topic: Counter[tuple[str, str]] = field(default_factory=Counter)  # messages by project and topic, if asked for
 
 
 class Counting:
     """Keeps the stored counters in step with the log, and returns their current values."""
 
     def __init__(self, registry: Registry, log: Log, counts: Counts, *, by_topic: bool = False) -> None:
-        self._registry, self._log, self._counts, self._by_topic = registry, log, counts, by_topic
-        self._turn = asyncio.Lock()
-        """One round or read at a time: notes being stored are neither in memory nor in the registry."""
+        self._registry, self._log, self.counts, self._by_topic = registry, log, counts, by_topic
+        self._turn = asyncio.Lock()  # one round or read: notes being stored are neither in memory nor in the registry
         self._most = MIN_NOTES_KEPT
         put_off = partial(logger.warning, "counting.put_off")
         self.rounds = Ticker("counting", ROUND_SECONDS, self._timed_round, put_off, has_last=True)
@@ -161,8 +158,7 @@ class Counting:
             ends = {topic: bounds.end for topic, bounds in (await self._log.all_bounds()).items()}
             # A topic without a log has nothing that could be counted.
             behind = [each for each in known if ends.get(each.id, each.tally.messages) != each.tally.messages]
-            lost = {each.id for each in behind if ends[each.id] < each.tally.messages}
-            if lost:
+            if lost := {each.id for each in behind if ends[each.id] < each.tally.messages}:
                 # The log was lost, or is older than the registry: these topics count from what the log has.
                 await self._registry.tallies.restart(lost)
                 behind = [each._replace(tally=Tally()) if each.id in lost else each for each in behind]
@@ -171,14 +167,14 @@ class Counting:
     async def round(self) -> None:
         """Store the notes. Raises what the registry or the log raises; the next round retries."""
         async with self._turn:
-            published, pulled = self._counts.take()
+            published, pulled = self.counts.take()
             try:
                 known = await self._registry.tallies.of(published) if published else []
                 advances, missed = await self._store(known, published, pulled)
             except BaseException:
-                self._counts.give_back(published, pulled)
+                self.counts.give_back(published, pulled)
                 raise
-            self._counts.give_back({each: published[each] for each in published.keys() & missed}, {})
+            self.counts.give_back({each: published[each] for each in published.keys() & missed}, {})
         self._add_figures(known, advances, pulled)
         await self._forget_deleted()
 
@@ -199,7 +195,7 @@ class Counting:
             known, days = await self._registry.tallies.topic(topic.id, NEWEST_DAYS)
             if known is None:
                 raise TopicGone
-            advance = await self._advance(known, self._counts.published.get(topic.id))
+            advance = await self._advance(known, self.counts.published.get(topic.id))
         return (known.tally, _newest(days, ())) if advance is None else (advance.tally, _newest(days, advance.days))
 
     async def project_days(self, project: ProjectId) -> ByDay:
@@ -224,17 +220,8 @@ class Counting:
         """Return the messages handed out of a subscription."""
         async with self._turn:
             stored = await self._registry.tallies.delivery_tally(subscription)
-            pulls = self._counts.pulled.get(subscription)
+            pulls = self.counts.pulled.get(subscription)
         return stored if pulls is None else _with_pulls(stored, pulls)
-
-    @property
-    def not_base64(self) -> Mapping[TopicId, int]:
-        """Messages by topic since the start whose data is not base64."""
-        return self._counts.not_base64_of
-
-    def acknowledged_at(self, subscription: SubscriptionId) -> Milliseconds | None:
-        """Return the time of the last acknowledgement; None: none since the start."""
-        return self._counts.acknowledged_at.get(subscription)
 
     async def _timed_round(self) -> None:
         began = time.monotonic()
@@ -261,8 +248,7 @@ class Counting:
     async def _advances(self, known: Sequence[TopicTally], published: Mapping[TopicId, PublishNote]) -> list[TallyStep]:
         found = []
         for number, each in enumerate(known, 1):
-            advance = await self._advance(each, published.get(each.id))
-            if advance is not None:
+            if (advance := await self._advance(each, published.get(each.id))) is not None:
                 found.append(advance)
             if number % TOPICS_PER_YIELD == 0:
                 await asyncio.sleep(0)
@@ -283,7 +269,7 @@ class Counting:
         return TallyStep(known.id, tally.messages, moved, days)
 
     async def _uncounted_days(self, wanted: Callable[[ProjectId], bool]) -> list[tuple[ProjectId, Sequence[Day]]]:
-        published = {topic: note for topic, note in self._counts.published.items() if wanted(note[0])}
+        published = {topic: note for topic, note in self.counts.published.items() if wanted(note[0])}
         if not published:
             return []
         known = await self._registry.tallies.of(published)
@@ -306,13 +292,13 @@ class Counting:
     async def _forget_deleted(self) -> None:
         """Remove notes of deleted names, each time when their number has doubled."""
         named = self.figures.by_topic
-        if self._counts.note_count + len(named) <= self._most:
+        if self.counts.note_count + len(named) <= self._most:
             return
-        self._counts.forget_gone(await self._registry.subscriptions.ids(), await self._registry.topics.ids())
+        self.counts.forget_gone(await self._registry.subscriptions.ids(), await self._registry.topics.ids())
         there = {(each.project, each.name) for each in await self._registry.tallies.all()} if named else set()
         for gone in named.keys() - there:
             del named[gone]
-        self._most = max(2 * (self._counts.note_count + len(named)), MIN_NOTES_KEPT)
+        self._most = max(2 * (self.counts.note_count + len(named)), MIN_NOTES_KEPT)
 
 
 def _rate(stored: Rate, note: PublishNote | None) -> Rate:

@@ -18,6 +18,7 @@ from ams.storage.log.base import Log
 from ams.storage.registry.records import ANY_USE, NO_LABELS, Page, PageRequest, SchemaUse, Topic
 from ams.storage.registry.registry import Registry
 from ams.storage.registry.schemas import NO_REVISION, NO_SCHEMA
+from ams.wire.projects import Acl
 
 ENCODINGS = ("JSON", "BINARY")
 
@@ -30,8 +31,7 @@ class Topics:
     log: Log
     counting: Counting
     retention: Retention
-    changed: Callable[[], Awaitable[None]] | None = None
-    """Updates a push server when a topic is created or deleted."""
+    changed: Callable[[], Awaitable[None]] | None = None  # updates a push server when a topic is created or deleted
 
     async def list(self, caller: Caller, page: PageRequest) -> Page[Topic]:
         """Return a page of topics, newest first, of a publisher's access lists (contract 3.5); raise `InvalidInput`."""
@@ -104,14 +104,11 @@ class Topics:
         """Replace the labels; return the topic as it is then. Raises `NotFound`."""
         return require_found(await self.registry.topics.set_labels(caller.here.id, name, labels), TopicGone)
 
-    async def access_list(self, caller: Caller, name: TopicName) -> Sequence[UserName]:
-        """Return the access list, in stored order. Raises `NotFound`."""
+    async def access_list(self, caller: Caller, name: TopicName) -> Acl:
+        """Return the access list, and IAM bindings of Google's clients that have no effect. Raises `NotFound`."""
         await self.show(caller, name)
-        return await self.registry.topics.access_list(caller.here.id, name)
-
-    async def bound_without_effect(self, caller: Caller, name: TopicName) -> Sequence[str]:
-        """Return a line for each IAM binding of Google's clients that has no effect."""
-        return iam.lines(await self.registry.policies.find("topics", caller.here.id, name))
+        listed = await self.registry.topics.access_list(caller.here.id, name)
+        return Acl(listed, iam.lines(await self.registry.policies.find("topics", caller.here.id, name)))
 
     async def set_access_list(self, caller: Caller, name: TopicName, users: Sequence[str]) -> Sequence[UserName]:
         """Replace the access list and return it; raise `NotFound` for users who are no members, then for the topic."""
@@ -133,11 +130,6 @@ class Topics:
         attached = await self._schema(caller, schema, use) if schema else None
         expected = caller.expected.seen_by(without_access_list)
         return await self.registry.topics.set_schema(caller.here.id, name, attached, use, expected)
-
-    async def detach_schema(self, caller: Caller, name: TopicName) -> None:
-        """Take any message from the next publish on, also when no schema was attached; raise `NotFound`."""
-        expected = caller.expected.seen_by(without_access_list)
-        await self.registry.topics.set_schema(caller.here.id, name, None, expected=expected)
 
     async def _tell(self, caller: Caller, name: TopicName) -> None:
         if self.changed is not None and await self.registry.subscriptions.of_topic(caller.here.id, name):

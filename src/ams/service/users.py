@@ -63,10 +63,9 @@ class Users:
 
     async def project_filter(self, name: str) -> Project | None:
         """Return the project of a list's filter (contract 5.2); empty: None. Raises `NotFound`."""
-        project = await self.registry.projects.find(name) if name else None
-        if name and project is None:
-            raise NotFound("ProjectUUID doesn't exist")
-        return project
+        if not name:
+            return None
+        return require_found(await self.registry.projects.find(name), NotFound("ProjectUUID doesn't exist"))
 
     async def list(
         self, caller: Caller, page: PageRequest, *, project: Project | None = None, details: bool = False
@@ -81,9 +80,8 @@ class Users:
 
     async def by_token(self, caller: Caller, token: str) -> User:
         """Return the user with this token, in full view. Raises `NotFound`."""
-        return caller.view_whole(
-            require_found(await self.registry.users.by_token(token), NotFound(NO_USER)), again=False
-        )
+        user = require_found(await self.registry.users.by_token(token), NotFound(NO_USER))
+        return caller.view_whole(user, again=False)
 
     async def by_uuid(self, caller: Caller, user: UserId) -> User:
         """Return a user by identity, full view, with the token for the certificate service (authn contract 8)."""
@@ -126,9 +124,8 @@ class Users:
     async def delete(self, caller: Caller, name: UserName) -> None:
         """Delete a user; its token is invalid at once. Raises `NotFound`, `NotAllowed`."""
         user = await find_managed_user(self.registry, caller, name)
-        require_found(
-            await self.registry.users.delete(user.id, caller.expected.seen_by(caller.view)), NotFound(NO_USER)
-        )
+        is_deleted = await self.registry.users.delete(user.id, caller.expected.seen_by(caller.view))
+        require_found(is_deleted, NotFound(NO_USER))
         await finish_or_leave(self._warn_if_last(user), "users")
 
     async def refresh_token(self, caller: Caller, name: UserName) -> User:
@@ -256,12 +253,12 @@ class Tokens:
 
     async def list(self, caller: Caller, user: UserName) -> Sequence[NamedToken]:
         """Return the tokens of a user, oldest first."""
-        owner = await self._find_owner(caller, user)
+        owner = await find_managed_user(self.registry, caller, user, or_itself=True)
         return await self.registry.named_tokens.of(owner.id)
 
     async def show(self, caller: Caller, user: UserName, name: TokenName) -> NamedToken:
         """Return a token of a user, without its text."""
-        owner = await self._find_owner(caller, user)
+        owner = await find_managed_user(self.registry, caller, user, or_itself=True)
         return require_found(await self.registry.named_tokens.find(owner.id, name), NotFound(UNKNOWN_NAME))
 
     async def create(
@@ -282,7 +279,7 @@ class Tokens:
         Raises `InvalidInput` for a time or rights that cannot be, `Conflict` when the user has too many,
         `AlreadyExists`.
         """
-        owner = await self._find_owner(caller, user)
+        owner = await find_managed_user(self.registry, caller, user, or_itself=True)
         until = self._until(caller, expires_on, lifetime)
         given = None if wanted is None else rights.validate(wanted, TOKEN_ACTIONS)
         if len(await self.registry.named_tokens.of(owner.id)) >= MAX_TOKENS:
@@ -293,19 +290,8 @@ class Tokens:
 
     async def revoke(self, caller: Caller, user: UserName, name: TokenName) -> None:
         """Revoke a token: it is invalid when this returns."""
-        owner = await self._find_owner(caller, user)
+        owner = await find_managed_user(self.registry, caller, user, or_itself=True)
         require_found(await self.registry.named_tokens.revoke(owner.id, name), NotFound(UNKNOWN_NAME))
-
-    async def _find_owner(self, caller: Caller, name: UserName) -> User:
-        """Return a user whose tokens the caller manages.
-
-        A roles file may let others than the user and service_admins do it, but not for a user with service roles:
-        otherwise a user could gain rights by it (17.3, U3).
-        """
-        user = await find_user(self.registry, name, caller)
-        if user.id != caller.user and user.service_roles and not caller.full_view:
-            raise NotAllowed
-        return user
 
     def _until(
         self, caller: Caller, expires_on: Milliseconds | None, lifetime: Milliseconds | None

@@ -221,16 +221,12 @@ class Fitting:
         kept, schema = await self._revisions(messages), self.schema
         name = schema_path(self.project_name, schema.name)
         labels = {SCHEMA_NAME_ATTRIBUTE: name, SCHEMA_ENCODING_ATTRIBUTE: schema.encoding}
-        return batch_of(
-            [
-                message(
-                    each.data,
-                    {**each.attributes, **labels, SCHEMA_REVISION_ATTRIBUTE: revision_id(schema.id, kept[index])},
-                    each.ordering_key,
-                )
-                for index, each in enumerate(messages)
-            ]
-        )
+        fitted = []
+        for index, each in enumerate(messages):
+            revision = revision_id(schema.id, kept[index])
+            attributes = {**each.attributes, **labels, SCHEMA_REVISION_ATTRIBUTE: revision}
+            fitted.append(message(each.data, attributes, each.ordering_key))
+        return batch_of(fitted)
 
     async def earlier(self, messages: Sequence[Message]) -> AsyncIterator[Batch]:
         """Yield the messages as stored before the newest revision existed, then before the one before it, and so on."""
@@ -272,7 +268,5 @@ class Fitting:
                 yield number
 
     async def _numbers(self) -> Sequence[int]:
-        schema = self.schema
-        return await self.registry.schemas.numbers(
-            schema.id, schema.first_revision, schema.last_revision, MAX_REVISIONS_TRIED
-        )
+        first, last = self.schema.first_revision, self.schema.last_revision
+        return await self.registry.schemas.numbers(self.schema.id, first, last, MAX_REVISIONS_TRIED)

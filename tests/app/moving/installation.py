@@ -12,7 +12,7 @@ import httpx
 from ams.app.lifecycle import running
 from ams.app.moving.exporter import Installation
 from ams.app.wiring.engines import open_engines
-from ams.core.clock import DAY, Clock, ManualClock, Milliseconds, day_of, day_text, publish_time
+from ams.core.clock import DAY, Clock, Milliseconds, day_of, day_text, publish_time
 from ams.core.iam import RoleBinding
 from ams.core.issuer import Issuer, RoleRule
 from ams.core.messages import message
@@ -26,6 +26,7 @@ from ams.core.versions import ANY_VERSION
 from ams.storage.files import Disk
 from ams.storage.registry.records import SchemaContent, SchemaUse, UserDetails
 from ams.storage.registry.registry import Registry
+from tests.support.clock import ManualClock
 from tests.support.program_keys import public_key
 from tests.support.waiting import PATIENCE_SECONDS
 

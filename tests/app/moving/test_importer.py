@@ -10,12 +10,13 @@ import pytest
 
 from ams.app.moving import export, files, import_
 from ams.app.moving.files import STANDARD, lines, reading, writing
-from ams.core.clock import ManualClock, SystemClock
+from ams.core.clock import SystemClock
 from ams.core.errors import Unusable
 from ams.core.names import new_topic_id
 from ams.storage.export_format import FORMAT, End, Header, Log, Message, Project, Topic, encode_line
 from tests.app.moving.installation import installation, service
 from tests.app.moving.lines import ignore_progress, line, whole_export, write_lines
+from tests.support.clock import ManualClock
 
 
 @pytest.mark.parametrize("name", ["file", "file.gz"])

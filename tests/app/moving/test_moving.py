@@ -11,7 +11,7 @@ import pytest
 
 from ams.app.moving import check, export, import_
 from ams.app.moving.exporter import Installation
-from ams.core.clock import ManualClock, SystemClock
+from ams.core.clock import SystemClock
 from ams.core.errors import Unusable
 from ams.core.offsets import ranges_of
 from ams.service.push.configurations import FIRST_WORKER
@@ -19,6 +19,7 @@ from ams.storage.log.base import Log
 from ams.storage.registry.records import PageRequest
 from tests.app.moving.installation import DAY, ISSUER, Answers, api_answers, furnished_folder, installation, service
 from tests.app.moving.lines import ignore_progress
+from tests.support.clock import ManualClock
 from tests.support.program_keys import public_key
 
 

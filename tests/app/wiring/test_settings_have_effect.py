@@ -21,7 +21,6 @@ import httpx
 import pytest
 
 from ams.app.wiring.engines import kafka_options
-from ams.core.clock import ManualClock
 from ams.core.quotas import QUOTAS
 from ams.core.settings import Settings
 from ams.http import tls
@@ -29,6 +28,7 @@ from ams.service.delivery import Deliverer
 from ams.storage import files
 from demo.issuer import ExampleIssuer
 from tests.app.client import Client
+from tests.support.clock import ManualClock
 from tests.support.served import InProcessService, in_process_service
 from tests.support.service import live_service
 from tests.support.waiting import PATIENCE_SECONDS, wait_until

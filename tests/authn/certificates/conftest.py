@@ -14,10 +14,10 @@ from ams.authn.certificates.certificate import load
 from ams.authn.certificates.validation import CertificateChecks, HostCheck
 from ams.authn.settings import AuthnSettings
 from ams.authn.values import Presented
-from ams.core.clock import ManualClock
 from ams.core.errors import CertificateRefused, Unavailable
 from ams.outgoing.address_guard import Guard
 from tests.support.authorities import NOW, Authority, Credentials
+from tests.support.clock import ManualClock
 from tests.support.publishing import Publishing
 
 LOOPBACK = [ipaddress.ip_network("127.0.0.0/8")]

@@ -11,6 +11,7 @@ from ams.core.errors import OwnedElsewhere
 from ams.core.messages import attributes_of, message
 from ams.core.names import Offset, SubscriptionId, TopicName
 from ams.core.parallel_options import DeadLetterPolicy, ParallelOptions, RetryPolicy
+from ams.core.retention_clock import RetentionClock
 from ams.core.supervisor import Supervisor
 from ams.service.dead_letters import DeadLetters
 from ams.service.delivery import Deliverer
@@ -75,11 +76,14 @@ class ParallelSite:
     def begin_again(self, ownership: Ownership | None = None) -> None:
         """Drop all memory-only state, as a kill does."""
         engines = self.engines
-        letters = DeadLetters(engines.registry, engines.log, engines.cursors, engines.counts)
+        letters = DeadLetters(engines.registry, engines.log, engines.cursors, engines.counts, engines.stored)
         self.deliverer = Deliverer(
             engines.registry, engines.log, engines.cursors, 1000, 2**24, 3.0, counts=engines.counts
         )
-        self.working = ParallelSubscriptions(self.deliverer, engines.cursors, letters, engines.clock, ownership)
+        self.working = ParallelSubscriptions(
+            self.deliverer, engines.cursors, letters, engines.clock, ownership or Ownership(),
+            RetentionClock(engines.clock),
+        )  # fmt: skip
 
     async def prepare(self) -> "ParallelSite":
         await make_project(self.engines.registry)

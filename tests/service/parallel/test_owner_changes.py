@@ -140,7 +140,7 @@ async def test_a_node_that_does_not_own_it_does_nothing_of_it(town: Town) -> Non
     await town.first.publish(1, 2)
     given = await town.first.pull()
     engines, subscription = town.second.engines, await town.second.subscription()
-    seeker = Seeker(engines.registry, engines.log, engines.cursors, own=town.second.working.opened.own)
+    seeker = Seeker(engines.registry, engines.log, engines.cursors, working=town.second.working)
     for work in (
         town.second.pull(), town.second.acknowledge(given), town.second.nack(given), town.second.extend(given, 30),
         town.second.working.puller.wait(subscription, "P", "one", 0),

@@ -7,7 +7,6 @@ import pytest
 
 from ams.cluster.lease_table import StoredLeases
 from ams.cluster.leases import LEASE_SECONDS, Heartbeat, MemoryLeases
-from ams.core.clock import ManualClock
 from ams.core.names import SubscriptionId, new_topic_id, new_uuid, topic_id_text
 from ams.core.push_config import HTTP_ENDPOINT, GoogleForm, PushConfig
 from ams.service.push.assignment import Assignment
@@ -17,6 +16,7 @@ from ams.storage.registry.registry import Registry
 from ams.storage.registry.signing_keys import PUSH, SigningKey
 from ams.wire.push import WorkerState
 from tests.support.administration import make_project
+from tests.support.clock import ManualClock
 
 VERIFIED_CONFIG = PushConfig(HTTP_ENDPOINT, "https://receiver.example/in", header_value="secret", verified=True)
 UNVERIFIED_CONFIG = PushConfig(HTTP_ENDPOINT, "https://receiver.example/in", verification_hash="hash")

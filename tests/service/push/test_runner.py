@@ -184,7 +184,7 @@ async def test_a_subscription_made_anew_is_not_the_one_that_was_to_be_delivered(
     """Its worker may not know yet that the old one is gone."""
     async with open_use_cases(tmp_path) as made:
         engines = made.engines
-        dead_letters = DeadLetters(engines.registry, engines.log, engines.cursors, engines.counts)
+        dead_letters = DeadLetters(engines.registry, engines.log, engines.cursors, engines.counts, engines.stored)
         upstream = EnginesUpstream(engines.registry, made.deliverer(), dead_letters)
         before = target("/projects/P/subscriptions/s", identity="the one before")
         await made.publish(1)

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from ams.core.clock import DAY, ManualClock, Milliseconds, publish_time
+from ams.core.clock import DAY, Milliseconds, publish_time
 from ams.core.errors import OUTCOME_UNKNOWN, RegistryUnavailable
 from ams.core.rate import LoginLimit
 from ams.core.supervisor import Supervisor
@@ -36,6 +36,7 @@ from ams.storage.audit.trail import (
 from ams.storage.files import Disk
 from ams.storage.free_space import FreeSpace
 from tests.storage.audit.events import NOON, event, list_events
+from tests.support.clock import ManualClock
 from tests.support.waiting import wait_until_async
 
 

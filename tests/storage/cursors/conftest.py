@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from ams.core.clock import ManualClock
 from ams.storage import postgresql
 from ams.storage.cursors import entries
 from ams.storage.cursors.acks import CursorStore
@@ -13,6 +12,7 @@ from ams.storage.cursors.postgresql import PostgresCursors
 from simulation.unreliable_disk import UnreliableDisk
 from tests.storage.cursors.stores import END, SUB, TOPIC, StandingTime, SteadyNodes, Store, cursors_in
 from tests.storage.log.engines import Embedded
+from tests.support.clock import ManualClock
 
 ENGINES = ["embedded", "model", pytest.param("postgresql", marks=pytest.mark.postgres)]
 """`model` is that of PostgreSQL in simulated worlds, which must behave like the real one."""

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 
-from ams.core.clock import ManualClock, Milliseconds
+from ams.core.clock import Milliseconds
 from ams.core.names import Offset, TopicId
 from ams.storage.cursors.acks import AckProgress, AckUpdate, CursorStore
 from ams.storage.cursors.embedded import EmbeddedCursors
@@ -11,6 +11,7 @@ from ams.storage.cursors.postgresql import PostgresCursors
 from ams.storage.cursors.postgresql_rows import DatabaseTime
 from ams.storage.log.embedded import EmbeddedLog
 from tests.storage.log.engines import Embedded
+from tests.support.clock import ManualClock
 
 SUB = "sub-1"
 TOPIC = b"t" * 16

@@ -7,12 +7,13 @@ from typing import NamedTuple
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from ams.core.clock import ManualClock, Milliseconds
+from ams.core.clock import Milliseconds
 from ams.core.errors import AmsError
 from ams.core.names import Offset, SubscriptionId, TopicId, new_uuid
 from ams.storage.cursors import base
 from ams.storage.cursors.base import Cursor, Cursors, Outstanding, Position
 from tests.storage.cursors.stores import OTHER_TOPIC, TOPIC, SteadyNodes, Store
+from tests.support.clock import ManualClock
 
 DEADLINE = 1_000
 TOPICS = (TOPIC, OTHER_TOPIC)

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from ams.core.clock import ManualClock, Milliseconds, SystemClock
+from ams.core.clock import Milliseconds, SystemClock
 from ams.core.messages import Message, Stored, message
 from ams.core.names import TopicId, new_topic_id
 from ams.core.supervisor import Supervisor
@@ -20,6 +20,7 @@ from simulation.models.kafka import Cluster
 from simulation.models.kafka_client import DirectBroker, install
 from simulation.unreliable_disk import UnreliableDisk
 from tests.storage.log.idempotency_store import MemoryIdempotencyStore
+from tests.support.clock import ManualClock
 from tests.support.parts import kafka_prefix, kafka_servers
 
 L = TypeVar("L", EmbeddedLog, KafkaLog)

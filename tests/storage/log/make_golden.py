@@ -9,12 +9,12 @@ import contextlib
 import os
 import sys
 
-from ams.core.clock import ManualClock
 from ams.core.errors import LogUnavailable
 from ams.core.messages import Message, message
 from ams.core.names import TopicId
 from ams.storage.log.embedded import EmbeddedLog
 from tests.storage.log.engines import HOUR, Embedded
+from tests.support.clock import ManualClock
 
 FOLDER = os.path.join(os.path.dirname(__file__), "golden")
 START = 1_700_000_000_000

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from sqlalchemy import update
 from structlog.testing import capture_logs
 
-from ams.core.clock import ManualClock
 from ams.core.errors import AlreadyExists, NotFound
 from ams.core.issuer import Issuer, RoleRule
 from ams.core.names import BindingName, ProjectId, new_uuid
@@ -17,6 +16,7 @@ from ams.storage.registry.records import Binding, Principal, Project, User, User
 from ams.storage.registry.registry import Registry
 from ams.storage.registry.tables import issuers
 from tests.support.administration import make_project, make_user
+from tests.support.clock import ManualClock
 
 ISSUER, SUBJECT = "https://issuer.example/realm", "alice@issuer.example"
 MAIN, OTHER = "main", "other"

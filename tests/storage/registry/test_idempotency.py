@@ -3,7 +3,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 from sqlalchemy import update
 
-from ams.core.clock import DAY, ManualClock
+from ams.core.clock import DAY
 from ams.core.errors import TopicGone
 from ams.core.names import TopicId, new_topic_id
 from ams.storage.database.database import is_postgresql
@@ -15,6 +15,7 @@ from ams.storage.registry.registry import Registry
 from ams.storage.registry.tables import publish_claims
 from tests.storage.registry.makers import new_topic
 from tests.support.administration import make_project
+from tests.support.clock import ManualClock
 
 KEY, OTHER_KEY = bytes(16), b"k" * 16
 CONTENT, OTHER_CONTENT = b"c" * 16, b"o" * 16

@@ -13,7 +13,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Column, Integer, MetaData, Table, create_engine, insert, select, update
 
-from ams.core.clock import ManualClock
 from ams.core.errors import Conflict, InvalidInput, SubscriptionGone, Unusable
 from ams.core.issuer import Issuer
 from ams.core.names import SubscriptionId, new_topic_id, new_uuid
@@ -28,6 +27,7 @@ from ams.storage.registry.statements import page_start, page_token, read_page
 from ams.storage.registry.tables import push_secrets
 from tests.storage.registry.makers import new_subscription, new_token
 from tests.support.administration import KEY, make_project, make_user, open_registry, open_registry_at
+from tests.support.clock import ManualClock
 from tests.support.plans import searched_through
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, select
 
-from ams.core.clock import DAY, ManualClock
+from ams.core.clock import DAY
 from ams.core.errors import AlreadyExists, Conflict, NotFound, SubscriptionGone
 from ams.core.names import new_uuid
 from ams.core.parallel_options import ParallelOptions
@@ -23,6 +23,7 @@ from ams.storage.registry.resources import Expiring, Title
 from ams.storage.registry.tables import topics
 from tests.storage.registry.makers import new_schema, new_subscription, new_topic
 from tests.support.administration import make_project, make_user, open_registry
+from tests.support.clock import ManualClock
 
 WHOLE_PAGE = PageRequest()
 LABELS = {"team": "weather", "stufe": "größer", "empty": "", "quoted": '"\\\0'}

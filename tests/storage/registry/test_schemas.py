@@ -8,7 +8,6 @@ import pytest
 from pyroaring import BitMap64
 from sqlalchemy import Connection, delete, insert, update
 
-from ams.core.clock import ManualClock
 from ams.core.errors import Conflict, Damaged, InvalidInput, NotFound
 from ams.core.names import ProjectId, new_topic_id, topic_id_text
 from ams.core.offsets import encode_bitmap
@@ -28,6 +27,7 @@ from ams.storage.registry.snapshots import MAX_SNAPSHOTS
 from ams.storage.registry.tables import snapshots
 from tests.storage.registry.makers import ANY_SCHEMA, new_schema, new_topic
 from tests.support.administration import make_project, open_registry
+from tests.support.clock import ManualClock
 
 X, Y = "X", "Y"
 T = "T"

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from sqlalchemy import update
 from structlog.testing import capture_logs
 
-from ams.core.clock import ManualClock
 from ams.core.errors import AlreadyExists, Damaged, NotFound
 from ams.core.names import new_uuid
 from ams.core.rights import Right, Rights
@@ -18,6 +17,7 @@ from ams.storage.registry.statements import page_token
 from ams.storage.registry.tables import named_tokens, users
 from tests.storage.registry.makers import new_token
 from tests.support.administration import make_user
+from tests.support.clock import ManualClock
 
 WHOLE_PAGE = PageRequest()
 

@@ -46,10 +46,9 @@ from ams.service.live_views import Live
 from ams.service.metrics import Metrics, Usage
 from ams.service.parallel.assembly import ParallelSubscriptions
 from ams.service.parallel.metrics import ParallelMetrics
-from ams.service.parallel.settlement import LeaseRequests
 from ams.service.projects import Members, Projects, QuotaUse
 from ams.service.publishing import Publisher
-from ams.service.push.configurations import PushSecrets, PushWatcher
+from ams.service.push.configurations import PushWatcher
 from ams.service.ranges import RangeReader
 from ams.service.retention import Losses, LossTotal, Retention
 from ams.service.schemas import Schemas
@@ -236,7 +235,7 @@ def message_flow(settings: Settings, engines: Engines, to_nodes: HttpClient) -> 
     counting = Counting(registry, log, counts, by_topic=settings.metrics_labels)
     workers = Pool()
     validators = Validators(registry, LongChecks(workers))
-    stored = StoredBytes(registry, log, clock, engines.embedded.upkeep if engines.embedded else None)
+    stored = StoredBytes(registry, log, clock, engines.embedded.upkeep.capacity if engines.embedded else None)
     if engines.embedded:
         engines.embedded.upkeep.keep_needed(partial(needed_offsets, registry, cursors), stored.owners_near_limit)
     publisher = Publisher(registry, log, settings.max_message_bytes, validators, counts, stored)
@@ -276,7 +275,7 @@ def use_cases(settings: Settings, engines: Engines, flow: MessageFlow, push: Pus
             registry, log, cursors, push.pushing, stopped=flow.stop, used=expiry.note, cover=working.storer.cover
         ),
         Snapshots(registry, log, cursors, clock, retention_clock),
-        Seeker(registry, log, cursors, flow.move, working.opened.own, working, retention_clock, expiry.note),
+        Seeker(registry, log, cursors, flow.move, working, retention_clock, expiry.note),
         Schemas(registry, log, flow.validators),
         Projects(registry, log, cursors, changed=settle),
         reader,
@@ -308,14 +307,12 @@ def routes(
         cursors,
         losses,
         _remedies(settings, engines),
-        {"registry": lambda: registry.away},
         issuers=identity.issuers,
         copied_for=engines.embedded.upkeep.kept_for if engines.embedded else lambda: None,
         leap=lambda: engines.retention_clock.leap,
-        not_base64=lambda: counting.not_base64,
+        not_base64=lambda: counting.counts.not_base64_of,
         nodes=LeaseTable(registry, PARALLEL).holders if nodes.name else None,
     )
-    leases = LeaseRequests(deliverer, working.settler)
     metrics = Metrics(registry, counting, Losses(registry, log, cursors), clock, working)
     doctor = Doctor(
         registry, log, cursors, counting, default_retention, clock, engines.retention_clock, cases.push_watcher,
@@ -335,10 +332,10 @@ def routes(
         MemberRoutes(Members(registry)),
         OffsetRoutes(cases.seeker),
         DoctorRoutes(doctor, service_doctor, nodes.name),
-        PushRoutes(pushing, PushSecrets(registry, pushing.settle), cases.push_watcher),
+        PushRoutes(pushing, cases.push_watcher),
         PushIdentityRoutes(push.identity),
-        DeliveryRoutes(push.assignment, pushing, deliverer, working.puller, push.dead_letters, leases),
-        SubscriptionRoutes(cases.subscriptions, pushing, leases),
+        DeliveryRoutes(push.assignment, pushing, deliverer, working.puller, push.dead_letters, working.settler),
+        SubscriptionRoutes(cases.subscriptions, pushing, working.settler),
         SnapshotRoutes(cases.snapshots),
         ReadingRoutes(cases.reader, flow.workers),
         WatchRoutes(cases.live, cases.history, gate),

@@ -121,7 +121,7 @@ def push_of(
     state_of = workers.state_of if workers else None
     assignment = Assignment(registry, leases, state_of, registry.push_secrets.all_valid, identity.tokens)
     moves = None if is_alone else Moves(cursors, deliverer)
-    runner = PushRunner(assignment, workers, tally, moves, holder=own) if workers else None
+    runner = PushRunner(assignment, workers, tally, moves, own) if workers else None
     pushing = Pushing(registry, worker_token=settings.push_worker_token)
     if reach is not None:
         server = reach.driven or Leaseholders(assignment, runner.settle if runner else no_push_server)

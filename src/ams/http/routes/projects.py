@@ -43,8 +43,7 @@ class ProjectRoutes:
         return wire.Projects(await shown_list(await self._projects.list(), shown_project))
 
     async def projects_show(self, call: Call) -> Versioned:
-        project = await self._projects.show(call.caller)
-        return Versioned(shown_project(project), project)
+        return Versioned(shown_project(call.caller.here), call.caller.here)
 
     async def projects_create(self, call: Call) -> wire.Project:
         wanted = _create.read(await call.body())
@@ -135,8 +134,8 @@ class TopicRoutes:
         return wire.SubscriptionNames([subscription_path(call.project, name) for name in names])
 
     async def topics_acl(self, call: Call) -> Versioned:
-        listed = await self._topics.access_list(call.caller, call.topic)
-        return Versioned(wire.Acl(listed, await self._topics.bound_without_effect(call.caller, call.topic)), listed)
+        found = await self._topics.access_list(call.caller, call.topic)
+        return Versioned(found, found.authorized_users)
 
     async def topics_modify_acl(self, call: Call) -> None:
         names = read_access_list(await call.body(), _BAD_ACCESS_LIST_TEXT)
@@ -152,7 +151,7 @@ class TopicRoutes:
         await self._topics.attach_schema(call.caller, call.topic, schema)
 
     async def topics_detach_schema(self, call: Call) -> None:
-        await self._topics.detach_schema(call.caller, call.topic)
+        await self._topics.attach_schema(call.caller, call.topic, "")
 
 
 class RetentionRoutes:

@@ -28,9 +28,9 @@ from ams.push.upstream import Target, Verdict
 from ams.service.dead_letters import DeadLetters
 from ams.service.delivery import Deliverer
 from ams.service.parallel.pulls import Puller
-from ams.service.parallel.settlement import LeaseRequests, holder_of
+from ams.service.parallel.settlement import Settler, holder_of
 from ams.service.push.assignment import Assignment
-from ams.service.push.configurations import DISABLED, KEEP_SECONDS, Pushing, PushSecrets, PushStatus, PushWatcher
+from ams.service.push.configurations import DISABLED, KEEP_SECONDS, Pushing, PushStatus, PushWatcher
 from ams.service.push.identity import ALGORITHM, PushIdentity
 from ams.wire import push as wire
 from ams.wire.actions import OPENID_KEYS
@@ -62,8 +62,8 @@ _letter = BodyReader(wire.DeadLetter, lambda: InvalidInput("Invalid Dead Letter 
 class PushRoutes:
     """The routes of push configurations and delivery states."""
 
-    def __init__(self, pushing: Pushing, secrets: PushSecrets, watcher: PushWatcher) -> None:
-        self._pushing, self._secrets, self._watcher = pushing, secrets, watcher
+    def __init__(self, pushing: Pushing, watcher: PushWatcher) -> None:
+        self._pushing, self._watcher = pushing, watcher
 
     async def subscriptions_modify_push_config(self, call: Call) -> None:
         wanted = requested_push(_modify.read(await call.body()).push_config)
@@ -74,7 +74,8 @@ class PushRoutes:
 
     async def subscriptions_rotate_push_secret(self, call: Call) -> wire.NewSecret:
         keep = _rotation.read(await call.body() or b"{}").keep_seconds
-        made = await self._secrets.rotate(call.caller, call.subscription, KEEP_SECONDS if keep is None else keep)
+        seconds = KEEP_SECONDS if keep is None else keep
+        made = await self._pushing.rotate_secret(call.caller, call.subscription, seconds)
         return wire.NewSecret(made.secret, optional_date(made.previous_until))
 
     async def subscriptions_push_status(self, call: Call) -> wire.PushReport:
@@ -160,7 +161,7 @@ class DeliveryRoutes:
     _deliverer: Deliverer
     _puller: Puller
     _dead_letters: DeadLetters
-    _leases: LeaseRequests
+    _settler: Settler
 
     async def push_lease(self, call: Call) -> wire.Lease:
         if not self._pushing.enabled:
@@ -193,9 +194,11 @@ class DeliveryRoutes:
         letter = _letter.read(await call.body())
         prefix, ack_id = ack_prefix(call.project, call.subscription), letter.ack_id or ""
         verdict = Verdict(letter.reason or "", letter.attempts or 0, letter.status or 0)
-        if await self._leases.deliverer.is_parallel(call.caller, call.subscription):
+        if await self._deliverer.is_parallel(call.caller, call.subscription):
             wait = Milliseconds(letter.wait or 0)  # the attempt has failed; dead-lettered if it was the last
-            await self._leases.refuse(call.caller, call.subscription, ack_ids_of(prefix, [ack_id]), wait, verdict)
+            ids = ack_ids_of(prefix, [ack_id])
+            subscription = await self._settler.to_settle(call.caller, call.subscription, ids)
+            await self._settler.refuse(subscription, call.caller.here.name, ids, wait, verdict)
             return
         offset = ack_offset(prefix, ack_id)
         if offset < 0:

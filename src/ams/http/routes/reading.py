@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from ams.access.admission import Caller
-from ams.core.clock import Milliseconds, publish_time, resource_date
+from ams.core.clock import publish_time
 from ams.core.errors import AmsError, InvalidInput, NotAcceptable
 from ams.core.messages import Stored
 from ams.core.names import topic_id_text
@@ -26,7 +26,7 @@ from ams.http.errors import refusal
 from ams.http.hot_routes import RequestGate
 from ams.http.routes.subscriptions import zulu_time
 from ams.http.routing import STREAMED_BYTES, Call, Streamed
-from ams.service.history import HistoryRequest, MeasuredHistory, MetricsHistory
+from ams.service.history import MetricsHistory
 from ams.service.live_views import Live, Tail, ViewRequest
 from ams.service.ranges import Range, RangeReader, RangeRequest
 from ams.wire import service as wire
@@ -189,29 +189,8 @@ class WatchRoutes:
         return Streamed(EVENTS, VIEW_HEADERS, events(self._live.view(wanted, call.names, admit)), held, is_endless=True)
 
     async def projects_history(self, call: Call) -> wire.History:
-        asked = HistoryRequest(_names(call, "topics"), _names(call, "subscriptions"), call.parameter("span") or "hour")
-        return _history_answer(await self._history.read(call.caller, asked))
-
-
-def _history_answer(past: MeasuredHistory) -> wire.History:
-    ends, of = past.ends, past.project
-    project = None if of is None else wire.ProjectHistory(of.growth(0), of.growth(1), of.growth(2), of.at_end(3))
-    return wire.History(
-        past.interval,
-        resource_date(Milliseconds(ends[0] - past.interval * 1000)),
-        resource_date(Milliseconds(ends[-1])),
-        {name: wire.TopicHistory(of.growth(0), of.growth(1)) for name, of in past.topics.items()},
-        {
-            name: wire.SubscriptionHistory(of.growth(0), of.at_end(1), _ages(of.at_end(2), ends))
-            for name, of in past.subscriptions.items()
-        },
-        project,
-    )
-
-
-def _ages(oldest: Sequence[int | None], ends: Sequence[int]) -> list[int | None]:
-    """Return the age in seconds of the oldest waiting message at the ends of intervals."""
-    return [max(end - each, 0) // 1000 if each else None for each, end in zip(oldest, ends, strict=True)]
+        topics, subscriptions = _names(call, "topics"), _names(call, "subscriptions")
+        return await self._history.read(call.caller, topics, subscriptions, call.parameter("span") or "hour")
 
 
 def _names(call: Call, parameter: str) -> list[str]:

@@ -2,13 +2,10 @@
 
 import asyncio
 
-from ams.core.clock import Milliseconds
-from ams.core.names import subscription_path, topic_path
 from ams.http.routing import Call, page_request
 from ams.service import doctor, metrics
 from ams.service.service_doctor import ServiceDoctor, ServiceInfo
 from ams.storage.audit.records import AuditRecords, event_filter, listing
-from ams.storage.registry.records import Subscription
 from ams.wire import service as wire
 from ams.wire.actions import RECORDED
 
@@ -55,18 +52,7 @@ class DoctorRoutes:
         self._doctor, self._service, self._node = doctor, service, node
 
     async def subscriptions_doctor(self, call: Call) -> wire.Diagnosis:
-        diagnosis = await self._doctor.look(call.caller, call.subscription)
-        subscription = diagnosis.subscription
-        return wire.Diagnosis(
-            subscription=subscription_path(call.project, subscription.name),
-            topic=topic_path(call.project, subscription.topic),
-            ack_deadline_seconds=subscription.ack_deadline_seconds,
-            push=subscription.push is not None,
-            push_verified=subscription.push is not None and subscription.push.verified,
-            healthy=diagnosis.healthy,
-            findings=diagnosis.findings,
-            standing=_standing(diagnosis.standing, subscription) if diagnosis.standing else None,
-        )
+        return await self._doctor.look(call.caller, call.subscription)
 
     async def service_doctor(self, _call: Call) -> wire.ServiceDiagnosis:
         found, alive = await asyncio.gather(self._service.look(), self._service.nodes_alive())
@@ -89,30 +75,3 @@ class AuditRoutes:
 def _window(call: Call) -> tuple[str, str, str]:
     start, end, projects = (call.parameter(name) or "" for name in ("start_date", "end_date", "projects"))
     return start, end, projects
-
-
-def _standing(standing: doctor.SubscriptionState, subscription: Subscription) -> wire.Standing:
-    underway = standing.underway
-    return wire.Standing(
-        min=standing.bounds.oldest,
-        max=standing.bounds.end,
-        current=standing.current,
-        backlog=standing.backlog,
-        handed_out=standing.outstanding_messages,
-        lost=standing.lost_messages,
-        retention_seconds=standing.retention / 1000,
-        handed_out_seconds_ago=_seconds(standing.hand_out.ago if standing.hand_out else None),
-        last_pull_seconds_ago=_seconds(standing.pulled_ago),
-        last_acknowledgement_seconds_ago=_seconds(standing.acknowledged_ago),
-        last_publish_seconds_ago=_seconds(standing.published_ago),
-        oldest_waiting_seconds=_seconds(standing.oldest_backlog_age),
-        acknowledged=None if subscription.parallel is None else standing.above,
-        leased=underway.leased if underway else None,
-        waiting=underway.waiting if underway else None,
-        blocked=underway.blocked if underway else None,
-        failed=underway.failed if underway else None,
-    )
-
-
-def _seconds(span: Milliseconds | None) -> float | None:
-    return None if span is None else span / 1000

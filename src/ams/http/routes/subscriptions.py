@@ -19,7 +19,7 @@ from ams.http.routes.push import requested_push, shown_push
 from ams.http.routing import Call, Versioned, page_request, shown_page
 from ams.service import subscriptions
 from ams.service.lookup import without_access_list
-from ams.service.parallel.settlement import LeaseRequests
+from ams.service.parallel.settlement import Settler, holder_of
 from ams.service.push.configurations import Pushing
 from ams.service.subscription_offsets import Seeker
 from ams.storage.registry import records
@@ -42,8 +42,8 @@ _offset = BodyReader(wire.NewOffset, lambda: InvalidInput("Invalid Offset Argume
 class SubscriptionRoutes:
     """The routes of subscriptions."""
 
-    def __init__(self, subscriptions: subscriptions.Subscriptions, pushing: Pushing, leases: LeaseRequests) -> None:
-        self._subscriptions, self._pushing, self._leases = subscriptions, pushing, leases
+    def __init__(self, subscriptions: subscriptions.Subscriptions, pushing: Pushing, settler: Settler) -> None:
+        self._subscriptions, self._pushing, self._settler = subscriptions, pushing, settler
 
     async def subscriptions_list(self, call: Call) -> wire.Subscriptions:
         page = await self._subscriptions.list(call.caller, page_request(call))
@@ -95,23 +95,26 @@ class SubscriptionRoutes:
     async def _extend(self, call: Call, ack_ids: Sequence[str], seconds: int) -> None:
         call.leave_unrecorded()  # consumers extend leases all the time
         ids = await ack_ids_in_turns(_prefix(call), ack_ids)
-        await self._leases.extend(call.caller, call.subscription, ids, seconds)
+        caller = call.caller
+        subscription = await self._settler.to_settle(caller, call.subscription, ids, seconds)
+        await self._settler.extend(subscription, caller.here.name, ids, seconds, holder=holder_of(caller))
 
     async def subscriptions_nack(self, call: Call) -> None:
         wanted = _nack.read(await call.body())
-        has_failed = wanted.failed is not False
-        if wanted.delay_seconds is not None and not has_failed:
+        has_failed, delay = wanted.failed is not False, wanted.delay_seconds
+        if delay is not None and not has_failed:
             raise InvalidInput("A message that has not failed has no delaySeconds")
         ids = await ack_ids_in_turns(_prefix(call), wanted.ack_ids or [])
+        subscription = await self._settler.to_settle(call.caller, call.subscription, ids, delay)
         if has_failed:
-            await self._leases.nack(call.caller, call.subscription, ids, wanted.delay_seconds)
+            wait = None if delay is None else Milliseconds(delay * 1000)
+            await self._settler.nack(subscription, call.caller.here.name, ids, wait)
         else:
-            await self._leases.give_back(call.caller, call.subscription, ids)
+            await self._settler.give_back(subscription, call.caller.here.name, ids)
 
     async def subscriptions_acl(self, call: Call) -> Versioned:
-        listed = await self._subscriptions.access_list(call.caller, call.subscription)
-        in_vain = await self._subscriptions.bound_without_effect(call.caller, call.subscription)
-        return Versioned(Acl(listed, in_vain), listed)
+        found = await self._subscriptions.access_list(call.caller, call.subscription)
+        return Versioned(found, found.authorized_users)
 
     async def subscriptions_modify_acl(self, call: Call) -> None:
         names = read_access_list(await call.body(), _BAD_ACCESS_LIST_TEXT)

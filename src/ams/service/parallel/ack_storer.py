@@ -20,29 +20,22 @@ from ams.storage.cursors.acks import AckUpdate, CursorStore, Horizon, join_horiz
 from ams.storage.registry.records import Subscription
 from ams.storage.registry.registry import Registry
 
-HORIZON_AHEAD_OFFSETS = 10_000
-"""Distance from the leases to the stored horizon, so that it is rarely stored."""
-MAX_TRIES = 5
-"""Tries of a call whose subscription is moved meanwhile."""
+HORIZON_AHEAD_OFFSETS = 10_000  # distance from the leases to the stored horizon, so that it is rarely stored
+MAX_TRIES = 5  # tries of a call whose subscription is moved meanwhile
 
 
 class SubscriptionMoved(Overloaded):
     """A seek moved the subscription, or another process owns it now. The call may be retried."""
 
-    def __init__(self) -> None:
-        super().__init__("Subscription was moved")
+    default_message = "Subscription was moved"
 
 
 class Storer:
     """Stores settled messages, and horizons ahead of leases for exactly-once delivery."""
 
     def __init__(self, registry: Registry, opened: OpenSubscriptions, cursors: CursorStore, clock: Clock) -> None:
-        self._registry = registry
-        self._opened = opened
-        self._cursors = cursors
-        self._clock = clock
-        self.failures = 0
-        """Failed deliveries since the start."""
+        self._registry, self._opened, self._cursors, self._clock = registry, opened, cursors, clock
+        self.failures = 0  # failed deliveries since the start
 
     async def settle(self, opened: OpenSubscription, settling: Settling) -> None:
         """Store a change, even if the caller leaves. Raises `SubscriptionMoved`, and what the cursors raise."""
@@ -84,8 +77,7 @@ class Storer:
 
     async def finish(self) -> None:
         """Wait for all changes being stored."""
-        storing = [task for opened in self._opened.all() for task in opened.storing]
-        if storing:
+        if storing := [task for opened in self._opened.all() for task in opened.storing]:
             await asyncio.wait(storing)
 
     # Horizons of exactly-once delivery
@@ -100,9 +92,8 @@ class Storer:
             until = max(until, Milliseconds(self._clock.wall() + opened.backlog.out_until(now) - now))
         elif known is not None and below <= known.below and until <= known.until:
             return
-        horizon = join_horizons(
-            known, Horizon(Offset(below + HORIZON_AHEAD_OFFSETS), Milliseconds(until + length // 2))
-        )
+        ahead = Horizon(Offset(below + HORIZON_AHEAD_OFFSETS), Milliseconds(until + length // 2))
+        horizon = join_horizons(known, ahead)
         await self.store(opened, Settling(), horizon)
         opened.horizon, opened.is_horizon_stored = horizon, True
 
@@ -145,7 +136,6 @@ async def storing_error(storing: Collection[asyncio.Task[None]]) -> BaseExceptio
 
 
 def _ranges(offsets: Sequence[Offset]) -> list[Range]:
-    """Return distinct offsets as ranges."""
     if not offsets:
         return []
     in_order = sorted(offsets)

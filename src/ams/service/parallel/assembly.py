@@ -22,7 +22,7 @@ from ams.storage.cursors.acks import CursorStore
 
 
 class ParallelSubscriptions:
-    """Parallel subscriptions of this process."""
+    """Parallel subscriptions of this process. Requests for those of other nodes raise `OwnedElsewhere`."""
 
     def __init__(
         self,
@@ -30,21 +30,16 @@ class ParallelSubscriptions:
         cursors: CursorStore,
         dead_letters: DeadLetters,
         clock: Clock,
-        ownership: Ownership | None = None,
-        retention_clock: RetentionClock | None = None,
+        ownership: Ownership,
+        retention_clock: RetentionClock,
     ) -> None:
-        """Without `ownership` no other process uses subscriptions; with it requests may raise `OwnedElsewhere`.
-
-        `retention_clock` decides when messages expire; by default it is a new one.
-        """
-        ownership, retention_clock = ownership or Ownership(), retention_clock or RetentionClock(clock)
+        self._ownership = ownership
         self.opened = OpenSubscriptions(deliverer.registry, deliverer.log, cursors, clock, ownership, retention_clock)
         self.storer = Storer(deliverer.registry, self.opened, cursors, clock)
         self.puller = Puller(deliverer, self.opened, self.storer, clock)
         self.settler = Settler(deliverer, cursors, self.opened, self.storer, clock)
         self.sweeper = Sweeper(self.opened, self.storer, dead_letters, clock)
-        self.streams: Counter[SubscriptionId] = Counter()
-        """Open streams by subscription; `ams.pubsub` counts them."""
+        self.streams: Counter[SubscriptionId] = Counter()  # open streams by subscription; `ams.pubsub` counts them
 
     async def start(self, supervisor: Supervisor) -> None:
         """Renew ownership and sweep leases in the background, until `close`."""
@@ -60,4 +55,4 @@ class ParallelSubscriptions:
         """End the background work, finish storing, and give up all subscriptions."""
         await self.sweeper.close()
         await self.storer.finish()
-        await self.opened.close()
+        await self._ownership.close()

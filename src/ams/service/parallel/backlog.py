@@ -56,17 +56,12 @@ from ams.service.parallel.message_state import (
 )
 from ams.storage.cursors.acks import AckProgress, Mark
 
-MAX_OUT = 100_000
-"""Messages on lease or being settled; each costs about the memory of a tuple in a dictionary."""
+MAX_OUT = 100_000  # messages on lease or being settled; each costs about the memory of a tuple in a dictionary
 MAX_OUT_BYTES = 2**30
-MAX_HELD_BACK = 200_000
-"""Back-pressure: with so many messages waiting, ready or blocked, no new ones are scanned."""
-MAX_SPAN = 2**24
-"""Offsets from the floor to the scan. One message that is never settled stops the subscription at this distance."""
-DEAD_LETTER_RETRY_MS = Milliseconds(10_000)
-"""Backoff of a message whose dead letter could not be stored, at least."""
-UNKNOWN_HOLDER = "a consumer of before the restart"
-"""Holder of a lease of the previous run, until its consumer extends it."""
+MAX_HELD_BACK = 200_000  # back-pressure: with so many messages waiting, ready or blocked, no new ones are scanned
+MAX_SPAN = 2**24  # offsets from the floor to the scan: one message that is never settled stops the subscription there
+DEAD_LETTER_RETRY_MS = Milliseconds(10_000)  # backoff of a message whose dead letter could not be stored, at least
+UNKNOWN_HOLDER = "a consumer of before the restart"  # holder of a previous run's lease, until its consumer extends it
 
 
 @dataclass(slots=True)
@@ -76,17 +71,13 @@ class Settling:
     done: list[Offset] = field(default_factory=list)
     failures: dict[Offset, int] = field(default_factory=dict)
     failed_with: dict[Offset, str] = field(default_factory=dict)
-    waits: Milliseconds | None = None
-    """Backoff of the failed messages; None: by the retry policy."""
-    late: list[AckId] = field(default_factory=list)
-    """Ids that are not valid any more: they change nothing."""
+    waits: Milliseconds | None = None  # backoff of the failed messages; None: by the retry policy
+    late: list[AckId] = field(default_factory=list)  # ids that are not valid any more: they change nothing
     out_of_order: set[AckId] = field(default_factory=set)
     """Late ids that may be repeated: earlier messages of their keys are not acknowledged (exactly-once)."""
-    unsure: dict[str, list[Offset]] = field(default_factory=dict)
-    """Ids whose messages another call is settling: retry them when it is done."""
+    unsure: dict[str, list[Offset]] = field(default_factory=dict)  # another call settles them: retry when it is done
     leases: list[tuple[HandOut, list[Offset]]] = field(default_factory=list)
-    taken_back: dict[Offset, Mark] = field(default_factory=dict)
-    """Messages behind the failed ones, of the same ordering keys."""
+    taken_back: dict[Offset, Mark] = field(default_factory=dict)  # messages behind the failed ones, of the same keys
 
     @property
     def is_empty(self) -> bool:
@@ -105,19 +96,17 @@ class Backlog:
         *,
         end: Offset,
         grace_until: Milliseconds,
-        longest_until: Milliseconds | None = None,
+        longest_until: Milliseconds,
     ) -> None:
-        """Take over a subscription. `longest_until` defaults to `grace_until`; see `RestartGrace` for both."""
+        """Take over a subscription; see `RestartGrace` for the times."""
         self.epoch, self.run = progress.epoch, progress.run
         self.done = Done(progress)
         self.leases = MessageLeases()
         self.keys = OrderingKeys()
         self.failures = Failures(progress.failures, rules)
-        longest_until = grace_until if longest_until is None else longest_until
         self.restart_grace = RestartGrace(progress.run, end, grace_until, longest_until)
         self._ids = HandOutIds(progress, identity, self.restart_grace, self.leases, self.done, self.failures)
-        self._ready: list[Offset] = []
-        """A heap. It may hold an offset twice, or one that is leased or done by now."""
+        self._ready: list[Offset] = []  # a heap; it may hold an offset twice, or one that is leased or done by now
 
     def set_rules(self, rules: RetryRules) -> None:
         """Replace retry policy, dead letter policy and delivery guarantee."""
@@ -261,8 +250,7 @@ class Backlog:
         if self.failures.is_exhausted(offset):  # the process ended before it was dead-lettered
             self.failures.queue_dead_letter(offset)
             return False
-        withheld_until = self.restart_grace.withheld_until(offset, now)
-        if withheld_until is not None:
+        if (withheld_until := self.restart_grace.withheld_until(offset, now)) is not None:
             self.leases.wait(offset, withheld_until)
             return False
         if queue is None:
@@ -279,13 +267,10 @@ class Backlog:
 
         An ack id of the previous run leased them, or they were taken back behind a failed message of their key.
         """
-        if self.keys:
-            return self._find_taken_in_order(offsets)
-        if offsets[0] >= max(self.floor, self.restart_grace.end) or self._are_free(offsets):
-            return ()
-        return {each for each in offsets if not self._is_free(each)}
-
-    def _find_taken_in_order(self, offsets: Sequence[Offset]) -> Collection[Offset]:
+        if not self.keys:
+            if offsets[0] >= max(self.floor, self.restart_grace.end) or self._are_free(offsets):
+                return ()
+            return {each for each in offsets if not self._is_free(each)}
         taken: set[Offset] = set()
         for offset in offsets:
             queue = self.keys.get(offset)
@@ -437,8 +422,7 @@ class Backlog:
                 settling.out_of_order.update(refused)
             else:
                 self.leases.hold(lease, behind)
-            others = set(offsets).difference(behind)
-            if others:
+            if others := set(offsets).difference(behind):
                 settling.leases.append((lease, sorted(others)))
         settling.leases += self.leases.of(first - acked).items()
 
@@ -492,8 +476,7 @@ class Backlog:
         """Return, for each ordering key, the first of these messages that is out."""
         firsts: dict[KeyQueue, Offset] = {}
         for offset in offsets:
-            queue = self.keys.queue_if_out(offset)
-            if queue is not None:
+            if (queue := self.keys.queue_if_out(offset)) is not None:
                 firsts[queue] = min(offset, firsts.get(queue, offset))
         return firsts
 
@@ -534,8 +517,7 @@ class Backlog:
         self.failures.being_stored.difference_update(settling.failures)
         self.failures.end_taking_back(settling.taken_back)
         for lease, offsets in settling.leases:
-            kept = [each for each in offsets if each not in self.done and not self._is_back(lease, each)]
-            if kept:
+            if kept := [each for each in offsets if each not in self.done and not self._is_back(lease, each)]:
                 self.leases.lease_again(lease, kept, lease.deadline)
         for offset in sorted(settling.taken_back):
             if self.keys.queue_if_out(offset) is not None and self._is_free(offset):  # nor could it be settled itself
@@ -584,8 +566,7 @@ class Backlog:
                 self._free_key(offset)
 
     def _free_key(self, offset: Offset) -> None:
-        queue = self.keys.end(offset, self.done.__contains__)
-        if queue is not None:
+        if (queue := self.keys.end(offset, self.done.__contains__)) is not None:
             self._offer(queue)
 
     def _offer(self, queue: KeyQueue, asks: KeyConsumer | None = None) -> None:

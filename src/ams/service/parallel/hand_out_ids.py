@@ -35,10 +35,7 @@ class RestartGrace:
         matters when exactly-once delivery is switched on before this run gives anything.
         """
         self._is_first = run == 1
-        self.end = end
-        self._topic_end = end
-        self.grace_until = grace_until
-        self._longest_until = longest_until
+        self.end, self._topic_end, self.grace_until, self._longest_until = end, end, grace_until, longest_until
         self._withheld_below = Offset(0)
         self._withheld_until = Milliseconds(0)
 
@@ -81,14 +78,11 @@ class FinalIds:
 
     def __init__(self, before: AckProgress, grace_until: Milliseconds) -> None:
         """`before`: messages done before the run, by leases that last until `grace_until` at most."""
-        self._before = before
-        self._grace_until = grace_until
+        self._before, self._grace_until = before, grace_until
         self._newer: dict[Offset, str] = {}
         self._older: dict[Offset, str] = {}
-        self._older_until = 0
-        """Number of the newest hand-out when the last entry of `_older` was recorded."""
-        self._unknown_until = 0
-        """The same for forgotten entries: up to this hand-out, an id without an entry is unknown."""
+        self._older_until = 0  # number of the newest hand-out when the last entry of `_older` was recorded
+        self._unknown_until = 0  # same for forgotten entries: up to this hand-out, an id without an entry is unknown
 
     def note(self, offsets: Iterable[Offset], text: str, number: int) -> None:
         """Record the hand-out that settled messages, empty for none; `number` is that of the newest hand-out."""
@@ -113,8 +107,7 @@ class FinalIds:
         offset, text = ack_id
         if offset < self._before.floor or offset in self._before.done:
             return now <= self._grace_until
-        noted = self._newer.get(offset, self._older.get(offset))
-        if noted is not None:
+        if (noted := self._newer.get(offset, self._older.get(offset))) is not None:
             return noted == text
         return given.run == self._before.run and given.attempt == 1 and given.number > self._unknown_until
 
@@ -124,14 +117,11 @@ class NamedLeases:
     """Result of looking up ack ids."""
 
     leases: list[tuple[HandOut, list[Offset]]] = field(default_factory=list)
-    from_before: dict[Offset, str] = field(default_factory=dict)
-    """Hand-out text of leases of the previous run that are not taken over yet."""
+    from_before: dict[Offset, str] = field(default_factory=dict)  # hand-outs of the previous run, not taken over yet
     late: list[AckId] = field(default_factory=list)
     never_given: list[AckId] = field(default_factory=list)
-    finished: list[AckId] = field(default_factory=list)
-    """Ids whose messages are done by them: a repeated acknowledgement succeeds."""
-    unsure: dict[str, list[Offset]] = field(default_factory=dict)
-    """Ids whose messages another call is acknowledging: retry them when it is done."""
+    finished: list[AckId] = field(default_factory=list)  # their messages are done by them: a repeat succeeds
+    unsure: dict[str, list[Offset]] = field(default_factory=dict)  # another call settles them: retry when it is done
 
 
 class HandOutIds:
@@ -146,13 +136,9 @@ class HandOutIds:
         done: Done,
         failures: Failures,
     ) -> None:
-        self._epoch, self._run = progress.epoch, progress.run
-        self._identity = identity
+        self._epoch, self._run, self._identity = progress.epoch, progress.run, identity
         self.number = 0
-        self._before = before
-        self._leases = leases
-        self._done = done
-        self._failures = failures
+        self._before, self._leases, self._done, self._failures = before, leases, done, failures
         self.overtaken: set[Offset] = set()
         """Messages whose older ids are invalid without a failure: released, or leased by an id of the previous run."""
         self.taken_back = dict(progress.taken_back)

@@ -22,27 +22,20 @@ from ams.core.names import Offset
 from ams.core.offsets import Range, first_missing
 from ams.storage.cursors.acks import AckProgress
 
-MAX_OUT_OF_KEY = 10_000
-"""Messages of one ordering key on lease together: all are taken back when the first one fails."""
-NO_DEADLINE = Milliseconds(2**62)
-"""Deadline of a lease whose acknowledgement is held."""
-SLOT_MS = 100
-"""Slot of the timer wheel: leases and backoffs that end within one are handled together."""
+MAX_OUT_OF_KEY = 10_000  # messages of one ordering key on lease together: all are taken back when the first one fails
+NO_DEADLINE = Milliseconds(2**62)  # deadline of a lease whose acknowledgement is held
+SLOT_MS = 100  # slot of the timer wheel: leases and backoffs that end within one are handled together
 
 
 class Done:
     """Messages that are done: all below the floor, and some above it."""
 
     def __init__(self, progress: AckProgress) -> None:
-        self.floor = progress.floor
-        """The oldest message that is not done."""
-        self.scan = progress.floor
-        """The next offset to scan."""
+        self.floor = progress.floor  # the oldest message that is not done
+        self.scan = progress.floor  # the next offset to scan
         self._above: BitMap64 = progress.done.copy()
-        self.being_stored: set[Offset] = set()
-        """Offsets whose acknowledgement is being written. Not leased, not yet done."""
-        self._passed: list[Range] = []
-        """Ranges that the filter skipped and that are not stored yet. After a crash they are skipped again."""
+        self.being_stored: set[Offset] = set()  # their acknowledgement is being written: not leased, not yet done
+        self._passed: list[Range] = []  # ranges that the filter skipped, not stored yet; after a crash, skipped again
 
     def __contains__(self, offset: Offset) -> bool:
         return offset < self.floor or offset in self._above
@@ -112,11 +105,9 @@ class Done:
 class RetryRules(NamedTuple):
     """Retry policy, dead letter policy and delivery guarantee of a subscription."""
 
-    least_wait: Milliseconds = Milliseconds(0)
-    """Backoff after the first failure of a message; doubled after each further one."""
+    least_wait: Milliseconds = Milliseconds(0)  # after the first failure of a message; doubled after each further one
     most_wait: Milliseconds = Milliseconds(0)
-    most_attempts: int = 0
-    """Failures after which a message becomes a dead letter; 0: never."""
+    most_attempts: int = 0  # failures after which a message becomes a dead letter; 0: never
     exactly_once: bool = False
 
     def wait(self, failures: int) -> Milliseconds:
@@ -130,16 +121,12 @@ class Failures:
     def __init__(self, counts: Mapping[Offset, int], rules: RetryRules) -> None:
         self.rules = rules
         self.counts = dict(counts)
-        self.being_stored: set[Offset] = set()
-        """Messages whose failure is being written. Not leased, not ready."""
+        self.being_stored: set[Offset] = set()  # their failure is being written: not leased, not ready
         self.being_taken: Counter[Offset] = Counter()
         """Messages behind those in their ordering key, with how many failures are being written before each."""
-        self.dead: list[Offset] = []
-        """Messages to dead-letter. The sweeper takes them from here."""
-        self.to_dead_letter: set[Offset] = set()
-        """Messages in `dead`, and those that the sweeper is working on. Not leased, not ready."""
-        self.stored_dead_letters: set[Offset] = set()
-        """Messages that are in the dead letter topic, but whose end is not stored yet."""
+        self.dead: list[Offset] = []  # messages to dead-letter; the sweeper takes them from here
+        self.to_dead_letter: set[Offset] = set()  # those in `dead`, and those that the sweeper works on; not ready
+        self.stored_dead_letters: set[Offset] = set()  # in the dead letter topic, but their end is not stored yet
 
     def of(self, offset: Offset) -> int:
         """Return how often a message has failed."""
@@ -214,12 +201,10 @@ class KeyQueue:
     """Scanned messages of an ordering key that are not done, in offset order: first `out`, then `rest`."""
 
     key: str
-    out: dict[Offset, None] = field(default_factory=dict)
-    """Messages that a consumer has, or is about to get."""
+    out: dict[Offset, None] = field(default_factory=dict)  # messages that a consumer has, or is about to get
     rest: deque[Offset] = field(default_factory=deque)
     """Messages behind `out`; the first is next. Some may be done by ack ids of the previous run."""
-    consumer: KeyConsumer | None = None
-    """Consumer of `out`; None: `out` is empty, or the consumer takes one message at a time."""
+    consumer: KeyConsumer | None = None  # of `out`; None: `out` is empty, or it takes one message at a time
 
     @property
     def next(self) -> Offset | None:
@@ -245,11 +230,9 @@ class OrderingKeys:
 
     def __init__(self) -> None:
         self._queues: dict[str, KeyQueue] = {}
-        self._queue_of: dict[Offset, KeyQueue] = {}
-        """Queue of each scanned message that is not done."""
+        self._queue_of: dict[Offset, KeyQueue] = {}  # queue of each scanned message that is not done
         self._resting = 0
-        self._bound = 0
-        """Number of queues with messages out."""
+        self._bound = 0  # number of queues with messages out
 
     def __bool__(self) -> bool:
         return bool(self._queues)
@@ -357,12 +340,9 @@ def _first_of(queue: KeyQueue) -> tuple[int, Offset]:
 class FlowWindow(KeyConsumer):
     """Flow control of one stream: how many messages and bytes it may still have on lease."""
 
-    messages: int
-    """Messages left; negative after an extension of expired leases."""
-    bytes: int
-    """Bytes left; negative when the last message was larger than the rest of the window."""
-    freed: Callable[[], None] = lambda: None
-    """Called when leases have ended, or a message is ready for this stream alone."""
+    messages: int  # messages left; negative after an extension of expired leases
+    bytes: int  # bytes left; negative when the last message was larger than the rest of the window
+    freed: Callable[[], None] = lambda: None  # called when leases end, or a message is ready for this stream alone
 
     def notify(self) -> None:
         """Call `freed`."""
@@ -378,16 +358,13 @@ class FlowWindow(KeyConsumer):
 class HandOut:
     """Messages leased by one response, while they share a deadline."""
 
-    text: str
-    """The part of their ack ids behind the dash (`ams.core.ack_ids`)."""
-    offsets: list[Offset]
-    """Messages that it leased; `live` of them still are on lease."""
+    text: str  # the part of their ack ids behind the dash (`ams.core.ack_ids`)
+    offsets: list[Offset]  # messages that it leased; `live` of them still are on lease
     live: int
     deadline: Milliseconds
     bytes_each: int
     holder: str
-    window: FlowWindow | None = None
-    """Flow control of the stream that has them; None: no stream."""
+    window: FlowWindow | None = None  # flow control of the stream that has them; None: no stream
     slot: int = -1
 
     @property
@@ -402,17 +379,13 @@ class MessageLeases:
     def __init__(self) -> None:
         self._by_offset: dict[Offset, HandOut] = {}
         self.holders: Counter[str] = Counter()
-        self.bytes_held_by: Counter[str] = Counter()
-        """Approximate bytes on lease by consumer."""
+        self.bytes_held_by: Counter[str] = Counter()  # approximate bytes on lease by consumer
         self.waiting: dict[Offset, tuple[Milliseconds, str | None]] = {}
         """End of each message's backoff, and the consumer with which it failed (None: unknown)."""
-        self.waits_of: Counter[str] = Counter()
-        """Number of waiting messages by the consumer with which they failed."""
+        self.waits_of: Counter[str] = Counter()  # number of waiting messages by the consumer with which they failed
         self._due: dict[int, list[HandOut | Offset]] = {}
-        self._slots: list[int] = []
-        """A heap of the keys of `_due`."""
-        self.bytes = 0
-        """Approximate bytes of all leased messages."""
+        self._slots: list[int] = []  # a heap of the keys of `_due`
+        self.bytes = 0  # approximate bytes of all leased messages
         self._fill_windows = True
 
     def __len__(self) -> int:
@@ -499,8 +472,7 @@ class MessageLeases:
         """Return the leased ones of these messages, by hand-out."""
         found: dict[HandOut, list[Offset]] = {}
         for each in offsets:
-            hand_out = self._by_offset.get(each)
-            if hand_out is not None:
+            if (hand_out := self._by_offset.get(each)) is not None:
                 found.setdefault(hand_out, []).append(each)
         return found
 

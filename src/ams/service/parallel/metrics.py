@@ -1,8 +1,7 @@
 """Metrics and findings of the parallel subscriptions that are open on this node."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import NamedTuple
 
 import structlog
 
@@ -18,39 +17,16 @@ from ams.storage.log.base import Log
 from ams.wire.service import Finding
 
 LOOK_SECONDS = 15.0
-MANY_MESSAGES = 1000
-"""So many messages blocked by one other are a finding."""
-MANY_FAILURES = 5
-"""So many failures of one message are a finding."""
+MANY_MESSAGES = 1000  # so many messages blocked by one other are a finding
+MANY_FAILURES = 5  # so many failures of one message are a finding
 SHOWN_HOLDERS = 10
 
 logger = structlog.get_logger("ams.parallel")
 
 
-class MessageCounts(NamedTuple):
-    """Message counts of one subscription."""
-
-    acknowledged: int
-    """Done messages above the floor, filtered ones included."""
-    leased: int
-    waiting: int
-    blocked: int
-    failed: int
-    """Messages that failed at least once and are not done."""
-    holders: Mapping[str, int]
-    failures: int
-    """Failed deliveries since it was opened here."""
-    dead_letters: int
-
-
-def underway(opened: OpenSubscription) -> MessageCounts:
-    """Return the counts of a subscription."""
-    backlog = opened.backlog
-    return MessageCounts(
-        backlog.done.above, len(backlog.leases), backlog.waiting, backlog.keys.blocked_messages,
-        len(backlog.failures.counts),
-        dict(backlog.leases.holders), opened.failures, opened.dead_letters,
-    )  # fmt: skip
+def messages_text(count: int) -> str:
+    """Return a number of messages in words."""
+    return "1 message" if count == 1 else f"{count} messages"
 
 
 def findings(opened: OpenSubscription, *, names_holders: bool, streams: int = 0) -> Iterator[Finding]:
@@ -64,14 +40,15 @@ def findings(opened: OpenSubscription, *, names_holders: bool, streams: int = 0)
     yield from _room_findings(backlog)
     yield from _floor_findings(backlog, names_holders=names_holders)
     yield from _failure_findings(opened)
-    blocking = backlog.keys.largest_blocker()
-    if blocking is not None:
+    if (blocking := backlog.keys.largest_blocker()) is not None:
         offset, key, count = blocking
-        yield Finding(count >= MANY_MESSAGES, f"Message {offset} blocks {_messages(count)} of its ordering key {key}.")
+        text = f"Message {offset} blocks {messages_text(count)} of its ordering key {key}."
+        yield Finding(count >= MANY_MESSAGES, text)
 
 
 def _holders(backlog: Backlog, *, names_holders: bool) -> str:
-    leased, found = _messages(len(backlog.leases)), sorted(backlog.leases.holders.items(), key=lambda each: -each[1])
+    leased = messages_text(len(backlog.leases))
+    found = sorted(backlog.leases.holders.items(), key=lambda each: -each[1])
     if not names_holders:
         return f"{leased} on lease, to {len(found)} consumer{'s' if len(found) != 1 else ''}."
     shown = ", ".join(f"{name or 'the service token'} has {count}" for name, count in found[:SHOWN_HOLDERS])
@@ -83,15 +60,16 @@ def _room_findings(backlog: Backlog) -> Iterator[Finding]:
     most_waits = max(backlog.leases.waits_of.values(), default=0)
     until = "pulls wait until some are acknowledged or their leases end."
     if backlog.out >= MAX_OUT:
-        yield Finding(True, f"Its room is used up, {_messages(MAX_OUT)} are out: {until}")
+        yield Finding(True, f"Its room is used up, {messages_text(MAX_OUT)} are out: {until}")
     elif backlog.leases.bytes >= MAX_OUT_BYTES:
         yield Finding(True, f"Its room is used up, {MAX_OUT_BYTES} bytes of messages are out: {until}")
     if backlog.held_back >= MAX_HELD_BACK:
-        text = f"{_messages(MAX_HELD_BACK)} are to be given again or blocked: no new ones before some are done."
+        text = f"{messages_text(MAX_HELD_BACK)} are to be given again or blocked: no new ones before some are done."
         yield Finding(True, text)
     elif most_waits >= MAX_HELD_BACK - backlog.held_back:
         text = (
-            f"{_messages(most_waits)} wait to be given again that failed with one consumer: it gets no new ones before."
+            f"{messages_text(most_waits)} wait to be given again that failed with one consumer:"
+            " it gets no new ones before."
         )
         yield Finding(True, text)
     if backlog.scan - backlog.floor >= MAX_SPAN:
@@ -103,7 +81,7 @@ def _floor_findings(backlog: Backlog, *, names_holders: bool) -> Iterator[Findin
     if not backlog.done.above:
         return
     floor, lease = backlog.floor, backlog.leases.get(backlog.floor)
-    above, failed = _messages(backlog.done.above), backlog.failures.of(floor)
+    above, failed = messages_text(backlog.done.above), backlog.failures.of(floor)
     state = "waits to be given"
     if lease is not None:
         state = f"is on lease to {lease.holder or 'the service token'}" if names_holders else "is on lease"
@@ -140,30 +118,12 @@ def _failure_findings(opened: OpenSubscription) -> Iterator[Finding]:
     yield Finding(True, f"Message {offset} failed {count} times, and comes again and again: {remedy}.")
 
 
-def _messages(count: int) -> str:
-    return "1 message" if count == 1 else f"{count} messages"
-
-
-_GAUGES: Sequence[tuple[str, str, Callable[[Backlog], float]]] = (
-    ("ams_parallel_leased", "Messages that consumers have on lease.", lambda backlog: len(backlog.leases)),
-    ("ams_parallel_waiting", "Messages that failed and are to be given again.", lambda backlog: backlog.waiting),
-    (
-        "ams_parallel_blocked",
-        "Messages blocked by one of their ordering key.",
-        lambda backlog: backlog.keys.blocked_messages,
-    ),
-)
-
-
 class ParallelMetrics:
     """Metrics of all open parallel subscriptions. Ages are read from the log every `LOOK_SECONDS`."""
 
     def __init__(self, working: ParallelSubscriptions, log: Log, clock: Clock, *, by_name: bool) -> None:
         """`by_name`: with labels for each subscription."""
-        self._working = working
-        self._log = log
-        self._clock = clock
-        self._by_name = by_name
+        self._working, self._log, self._clock, self._by_name = working, log, clock, by_name
         self._oldest: dict[SubscriptionId, Milliseconds] = {}
         self.rounds = Ticker("ages of messages", LOOK_SECONDS, self.look, partial(logger.warning, "ages.put_off"))
 
@@ -175,27 +135,23 @@ class ParallelMetrics:
 
     def gauges(self) -> Iterator[Figure]:
         """Yield gauges."""
-        opened = list(self._working.opened.all())
-        yield figure("ams_parallel_subscriptions", "Parallel subscriptions that this node works on.", len(opened))
-        for name, text, value in _GAUGES:
-            yield self._figure(name, text, opened, [value(each.backlog) for each in opened], sum)
-        now = self._clock.wall()
-        ages = [max(now - self._oldest.get(each.subscription.id, now), 0) / 1000 for each in opened]
-        text = "Age of the oldest message that is not acknowledged."
-        yield self._figure("ams_parallel_oldest_seconds", text, opened, ages, max)
+        opened, now = list(self._working.opened.all()), self._clock.wall()
 
-    def _figure(
-        self,
-        name: str,
-        text: str,
-        opened: Sequence[OpenSubscription],
-        values: Sequence[float],
-        together: Callable[[Sequence[float]], float],
-    ) -> Figure:
-        if not self._by_name:
-            return figure(name, text, together(values) if values else 0)
-        labels = [{"project": each.project, "subscription": each.subscription.name} for each in opened]
-        return Figure(name, text, list(zip(labels, values, strict=True)))
+        def gauge(name: str, text: str, values: Sequence[float], together: Callable[..., float] = sum) -> Figure:
+            if not self._by_name:
+                return figure(name, text, together(values) if values else 0)
+            labels = [{"project": each.project, "subscription": each.subscription.name} for each in opened]
+            return Figure(name, text, list(zip(labels, values, strict=True)))
+
+        yield figure("ams_parallel_subscriptions", "Parallel subscriptions that this node works on.", len(opened))
+        leased = [len(each.backlog.leases) for each in opened]
+        yield gauge("ams_parallel_leased", "Messages that consumers have on lease.", leased)
+        waiting = [each.backlog.waiting for each in opened]
+        yield gauge("ams_parallel_waiting", "Messages that failed and are to be given again.", waiting)
+        blocked = [each.backlog.keys.blocked_messages for each in opened]
+        yield gauge("ams_parallel_blocked", "Messages blocked by one of their ordering key.", blocked)
+        ages = [max(now - self._oldest.get(each.subscription.id, now), 0) / 1000 for each in opened]
+        yield gauge("ams_parallel_oldest_seconds", "Age of the oldest message that is not acknowledged.", ages, max)
 
     def counters(self) -> Iterator[Figure]:
         """Yield counters since the start."""

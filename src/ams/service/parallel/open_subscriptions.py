@@ -17,11 +17,11 @@ from ams.core.clock import Clock, Milliseconds
 from ams.core.errors import AmsError, InvalidInput
 from ams.core.filters import Filter, parse
 from ams.core.names import Offset, ProjectName, SubscriptionId, TopicId
-from ams.core.parallel_options import ParallelOptions
+from ams.core.parallel_options import ParallelOptions, RetryPolicy
 from ams.core.retention_clock import RetentionClock
 from ams.core.supervisor import Supervisor
 from ams.push.upstream import Verdict
-from ams.service.lookup import topic_of
+from ams.service.lookup import require_found, topic_of
 from ams.service.parallel.backlog import Backlog, Settling
 from ams.service.parallel.message_state import SLOT_MS, RetryRules
 from ams.service.retention import oldest_for
@@ -31,10 +31,8 @@ from ams.storage.registry.records import Subscription
 from ams.storage.registry.registry import Registry
 
 MAX_LEASE_MS = Milliseconds(MAX_ACK_DEADLINE * 1000)
-STORE_PASSED_MS = 1000
-"""Ranges that the filter skipped are stored after this time."""
-MAX_SWEEP_INTERVAL_MS = 60_000
-"""Longest time between two sweeps, to follow retention where nothing is due."""
+STORE_PASSED_MS = 1000  # ranges that the filter skipped are stored after this time
+MAX_SWEEP_INTERVAL_MS = 60_000  # longest time between two sweeps, to follow retention where nothing is due
 
 logger = structlog.get_logger("ams.parallel")
 
@@ -43,8 +41,7 @@ class WaitReason(NamedTuple):
     """Why a pull waits."""
 
     holder: str
-    for_room: bool
-    """True: the consumer's share of leases is used up. False: no message is ready."""
+    for_room: bool  # True: the consumer's share of leases is used up; False: no message is ready
 
 
 @dataclass(slots=True, eq=False)
@@ -65,39 +62,31 @@ class OpenSubscription:
     False if another process switched it on.
     """
     failures: int = 0
-    dead_letters: int = 0
-    """Messages dead-lettered since it was opened."""
-    large: tuple[Offset, int] | None = None
-    """The last message that was too large for some clients of streams, and its bytes."""
-    giving: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Held by a pull: pulls of a subscription are served one at a time."""
+    dead_letters: int = 0  # messages dead-lettered since it was opened
+    large: tuple[Offset, int] | None = None  # last message too large for some clients of streams, and its bytes
+    giving: asyncio.Lock = field(default_factory=asyncio.Lock)  # held by a pull: they are served one at a time
     waiting: dict[WaitReason, set[asyncio.Future[None]]] = field(default_factory=dict)
     storing: set[asyncio.Task[None]] = field(default_factory=set)
-    verdicts: dict[Offset, Verdict] = field(default_factory=dict)
-    """Reasons for dead letters that the consumers gave."""
-    kept_because: str = ""
-    """Why the last dead letter could not be stored; empty: it was."""
+    verdicts: dict[Offset, Verdict] = field(default_factory=dict)  # reasons for dead letters that the consumers gave
+    kept_because: str = ""  # why the last dead letter could not be stored; empty: it was
 
-    def wake(self) -> None:
-        """Wake all waiting pulls."""
-        self._wake(list(self.waiting))
+    def wake(self, some: Iterable[WaitReason] | None = None) -> None:
+        """Wake the pulls that wait for `some` reasons; None: all."""
+        for each in list(self.waiting) if some is None else some:
+            for woken in self.waiting.pop(each):
+                if not woken.done():
+                    woken.set_result(None)
 
     def wake_served(self) -> None:
         """Wake the waiting pulls that may get messages now."""
         if self.waiting:
             is_ready = self.backlog.has_ready
-            self._wake([each for each in self.waiting if self._may_find(each, is_ready=is_ready)])
+            self.wake([each for each in self.waiting if self._may_find(each, is_ready=is_ready)])
 
     def _may_find(self, each: WaitReason, *, is_ready: bool) -> bool:
         if not (is_ready or each.for_room) or not self.backlog.room(each.holder):
             return False
         return is_ready or self.backlog.may_scan(each.holder)
-
-    def _wake(self, some: Iterable[WaitReason]) -> None:
-        for each in some:
-            for woken in self.waiting.pop(each):
-                if not woken.done():
-                    woken.set_result(None)
 
     def note(self, verdict: Verdict, settling: Settling) -> None:
         """Note why messages failed that have used up their attempts."""
@@ -116,19 +105,13 @@ class OpenSubscription:
 
 def options_of(subscription: Subscription) -> ParallelOptions:
     """Return the options; raise `InvalidInput` if an ordered subscription took its place meanwhile."""
-    if subscription.parallel is None:
-        raise InvalidInput("Invalid ack id")
-    return subscription.parallel
+    return require_found(subscription.parallel, InvalidInput("Invalid ack id"))
 
 
 def _rules(options: ParallelOptions) -> RetryRules:
-    retry, dead = options.retry_policy, options.dead_letter_policy
-    return RetryRules(
-        retry.minimum_backoff if retry else Milliseconds(0),
-        retry.maximum_backoff if retry else Milliseconds(0),
-        dead.max_attempts if dead else 0,
-        options.enable_exactly_once_delivery,
-    )
+    retry = options.retry_policy or RetryPolicy(Milliseconds(0), Milliseconds(0))
+    attempts = options.dead_letter_policy.max_attempts if options.dead_letter_policy else 0
+    return RetryRules(retry.minimum_backoff, retry.maximum_backoff, attempts, options.enable_exactly_once_delivery)
 
 
 class OpenSubscriptions:
@@ -144,15 +127,12 @@ class OpenSubscriptions:
         retention_clock: RetentionClock,
     ) -> None:
         self._registry, self._log, self._cursors = registry, log, cursors
-        self._clock, self._retention_clock = clock, retention_clock
-        self._ownership = ownership
-        self._sooner = asyncio.Event()
-        """Set when something is due before the next sweep."""
+        self._clock, self._retention_clock, self._ownership = clock, retention_clock, ownership
+        self._sooner = asyncio.Event()  # set when something is due before the next sweep
         self._looks_at = Milliseconds(0)
         self._open: dict[SubscriptionId, OpenSubscription] = {}
         self._opening: dict[SubscriptionId, asyncio.Lock] = {}
-        self._ends: Mapping[TopicId, Offset] | None = None
-        """Ends of topics when this process started, if it works alone; None: unknown."""
+        self._ends: Mapping[TopicId, Offset] | None = None  # of topics when this process started, if it works alone
         self._began = clock.monotonic()
         self._worked_on: set[SubscriptionId] = set()
         """Subscriptions that this process has opened. For all others `_ends` bounds what was given before."""
@@ -172,10 +152,6 @@ class OpenSubscriptions:
         """Close all subscriptions and give them up to other nodes, before this one stops."""
         self._forget_all()
         await self._ownership.leave()
-
-    async def close(self) -> None:
-        """End the background work, and give up all subscriptions."""
-        await self._ownership.close()
 
     # Which ones are open
 
@@ -209,8 +185,7 @@ class OpenSubscriptions:
         if oldest <= opened.backlog.floor:
             return
         await self._cursors.retain(opened.subscription.id, opened.backlog.epoch, oldest)
-        lost = opened.backlog.retain(oldest)
-        if lost:
+        if lost := opened.backlog.retain(oldest):
             logger.warning("subscription.lost", subscription=opened.subscription.name, messages=lost)
 
     # Timer for lease expiry: wakes the sweeper when the next lease or retry is due
@@ -246,8 +221,7 @@ class OpenSubscriptions:
 
     def forget(self, subscription: SubscriptionId) -> None:
         """Close a subscription after a seek, deletion or change: the next use reopens it."""
-        opened = self._open.pop(subscription, None)
-        if opened is not None:
+        if (opened := self._open.pop(subscription, None)) is not None:
             opened.backlog.leases.release_windows()  # else a full stream would wait for ever
             opened.wake()
 
@@ -311,14 +285,8 @@ class OpenSubscriptions:
             left = max(horizon.until - self._clock.wall(), 0) if horizon is not None else 0
             left = min(left, since + MAX_LEASE_MS - now)  # the time of day may have been set back
         until = Milliseconds(now + left)
-        backlog = Backlog(
-            progress,
-            identity_of(subscription.id),
-            _rules(options),
-            end=end,
-            grace_until=until,
-            longest_until=Milliseconds(since + MAX_LEASE_MS),
-        )
+        identity, rules, longest = identity_of(subscription.id), _rules(options), Milliseconds(since + MAX_LEASE_MS)
+        backlog = Backlog(progress, identity, rules, end=end, grace_until=until, longest_until=longest)
         if horizon is not None and exactly_once:
             backlog.restart_grace.withhold(min(horizon.below, end), until)
         chosen = parse(options.filter) if options.filter else None

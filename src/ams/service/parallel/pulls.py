@@ -25,12 +25,10 @@ from ams.service.parallel.open_subscriptions import OpenSubscription, OpenSubscr
 from ams.storage.log.base import Log
 from ams.storage.registry.records import Subscription
 
-MAX_READ_MESSAGES = 1000
-"""Messages per read after an empty first read, unless the pull asks for more."""
+MAX_READ_MESSAGES = 1000  # messages per read after an empty first read, unless the pull asks for more
 MAX_READ_BYTES = 2**22
 GROWTH_FACTOR = 8
-MAX_SCAN_MS = 1000
-"""A pull scans messages that are not for it, such as filtered ones, for this time."""
+MAX_SCAN_MS = 1000  # a pull scans messages that are not for it, such as filtered ones, for this time
 
 logger = structlog.get_logger("ams.parallel")
 
@@ -39,9 +37,7 @@ class Finder:
     """Finds messages to lease. One call per subscription at a time."""
 
     def __init__(self, log: Log, opened: OpenSubscriptions, clock: Clock) -> None:
-        self._log = log
-        self._opened = opened
-        self._clock = clock
+        self._log, self._opened, self._clock = log, opened, clock
 
     async def find(
         self, opened: OpenSubscription, most: int, max_bytes: int, holder: str, keys: KeyConsumer | None
@@ -51,9 +47,8 @@ class Finder:
         At least one message, or at most `max_bytes`. Empty if the backlog is empty, or the filter passed over all of it
         for `MAX_SCAN_MS`: the next call goes on there.
         """
-        ready_messages = (
-            await self._read_ready(opened, most, max_bytes, keys) if opened.backlog.has_ready_for(keys) else []
-        )
+        has_ready = opened.backlog.has_ready_for(keys)
+        ready_messages = await self._read_ready(opened, most, max_bytes, keys) if has_ready else []
         left = max_bytes - sizes(ready_messages)[0]
         if ready_messages and (len(ready_messages) == most or left <= 0):
             return ready_messages
@@ -141,7 +136,7 @@ class Finder:
         backlog, (offset, _, fragment) = opened.backlog, message
         if not backlog.unfinished_offsets(offset, Offset(offset + 1)):
             return False
-        if opened.filter is not None and not opened.filter.matches(attributes_of(fragment)):
+        if opened.filter is not None and not opened.filter(attributes_of(fragment)):
             backlog.done.pass_over(offset, Offset(offset + 1))
             return False
         key = ordering_key_of(fragment) if opened.options.enable_message_ordering else ""
@@ -169,10 +164,8 @@ def offsets_of(messages: Sequence[Stored]) -> list[Offset]:
 class LeaseBatch(NamedTuple):
     """Messages of a pull that are leased together: their ack ids share the part behind the dash."""
 
-    hand_out: str
-    """Part of the ack ids behind the dash."""
-    attempt: int
-    """Delivery attempt of each message, from 1."""
+    hand_out: str  # part of the ack ids behind the dash
+    attempt: int  # delivery attempt of each message, from 1
     messages: Sequence[Stored]
 
 
@@ -181,8 +174,7 @@ class _Consumer(NamedTuple):
     held_for: str | None
     lease_ms: Milliseconds
     window: FlowWindow | None
-    keys: KeyConsumer | None
-    """Ordering keys are bound to it; None: it takes one message of each key."""
+    keys: KeyConsumer | None  # ordering keys are bound to it; None: it takes one message of each key
 
 
 class Puller:
@@ -190,11 +182,9 @@ class Puller:
 
     def __init__(self, deliverer: Deliverer, opened: OpenSubscriptions, storer: Storer, clock: Clock) -> None:
         """`deliverer` has the limits and the waiting pulls of both types of subscriptions."""
-        self._deliverer, self._log = deliverer, deliverer.log
-        self._opened = opened
+        self._deliverer, self._log, self._opened = deliverer, deliverer.log, opened
         self._finder = Finder(deliverer.log, opened, clock)
-        self._storer = storer
-        self._clock = clock
+        self._storer, self._clock = storer, clock
 
     async def pull(
         self,
@@ -284,10 +274,7 @@ class Puller:
     ) -> Sequence[Stored]:
         """Return as many of the first messages as fit the memory for unread answers, at this answer's turn."""
         unread = self._deliverer.unread
-        size, data_bytes = sizes(messages)
-        if held_for is not None and size > unread.bytes_left(held_for):
-            messages = unread.within(held_for, messages)
-            size, data_bytes = sizes(messages)
+        messages, size, data_bytes = unread.fit(held_for, messages)
         with unread.hold_answer(held_for, size):
             await self._deliverer.turn(size, held_for)
         self._deliverer.counts.note_pull(subscription, len(messages), data_bytes)
@@ -347,13 +334,10 @@ class Puller:
 def _by_attempt(backlog: Backlog, messages: Sequence[Stored]) -> Iterable[tuple[int, Sequence[Stored]]]:
     if not backlog.failures.counts:
         return [(1, messages)]
+    attempt_of = backlog.failures.attempt_of
     if backlog.keys:  # they are answered in order
-        return [(attempt, [*some]) for attempt, some in groupby(messages, lambda each: _attempt_of(backlog, each))]
+        return [(attempt, [*some]) for attempt, some in groupby(messages, lambda each: attempt_of(each.offset))]
     lots: dict[int, list[Stored]] = {}
     for each in messages:
-        lots.setdefault(_attempt_of(backlog, each), []).append(each)
+        lots.setdefault(attempt_of(each.offset), []).append(each)
     return lots.items()
-
-
-def _attempt_of(backlog: Backlog, message: Stored) -> int:
-    return backlog.failures.attempt_of(message.offset)

@@ -26,15 +26,12 @@ from ams.service.parallel.open_subscriptions import OpenSubscription, OpenSubscr
 from ams.storage.cursors.acks import CursorStore
 from ams.storage.registry.records import Subscription
 
-SLICE = 1000
-"""Ids looked up in one iteration of the event loop."""
+SLICE = 1000  # ids looked up in one iteration of the event loop
 LATE, OUT_OF_ORDER = "ack timeout", "ack out of order"
-SHOWN_IDS = 100
-"""Ids that an error names at most. Clients that need all of them send fewer at a time."""
+SHOWN_IDS = 100  # ids that an error names at most; clients that need all of them send fewer at a time
 
 T = TypeVar("T")
-Look = Callable[[Backlog, AckIds, Milliseconds], T]
-"""Looks up ids in a backlog at a moment."""
+Look = Callable[[Backlog, AckIds, Milliseconds], T]  # looks up ids in a backlog at a moment
 
 
 class LateIds(AckTimeout):
@@ -55,6 +52,21 @@ class Settler:
     opened: OpenSubscriptions
     storer: Storer
     clock: Clock
+
+    async def to_settle(
+        self, caller: Caller, name: SubscriptionName, ids: AckIds, seconds: int | None = None
+    ) -> Subscription:
+        """Return a parallel subscription that the caller may consume; `seconds` are those of a lease or a nack.
+
+        Raises `InvalidInput`, `NotFound`, `NotAllowed`, `Conflict` for an ordered subscription.
+        """
+        if not 0 <= (seconds or 0) <= MAX_ACK_DEADLINE:
+            raise InvalidInput(f"Seconds should be between 0 and {MAX_ACK_DEADLINE}")
+        if not ids:
+            raise InvalidInput("Invalid ack id")
+        subscription = await self.deliverer.to_acknowledge(caller, name)
+        parallel_options(subscription.parallel)
+        return subscription
 
     async def acknowledge(self, subscription: Subscription, project: ProjectName, ids: AckIds) -> None:
         """Acknowledge messages. Durable when it returns, except for those held behind others of their ordering keys.
@@ -232,50 +244,6 @@ def _refuse(late: Sequence[AckId], out_of_order: AbstractSet[AckId] = frozenset(
     shown = ", ".join([f"{each.offset}-{each.hand_out}" for each in late[:SHOWN_IDS]])
     more = f" and {len(late) - SHOWN_IDS} more" if len(late) > SHOWN_IDS else ""
     raise LateIds(f"{reason}: {shown}{more}", late, out_of_order)
-
-
-@dataclass(frozen=True, slots=True)
-class LeaseRequests:
-    """Requests of the HTTP API with ack ids, but for acknowledgements."""
-
-    deliverer: Deliverer
-    settler: Settler
-
-    async def extend(self, caller: Caller, name: SubscriptionName, ids: AckIds, seconds: int) -> None:
-        """Let leases end in so many `seconds`; 0 is a nack.
-
-        Raises `InvalidInput`, `NotFound`, `NotAllowed`, `Conflict` for an ordered subscription, and as
-        `Settler.extend`.
-        """
-        subscription = await self._to_settle(caller, name, ids, seconds)
-        await self.settler.extend(subscription, caller.here.name, ids, seconds, holder=holder_of(caller))
-
-    async def nack(self, caller: Caller, name: SubscriptionName, ids: AckIds, seconds: int | None) -> None:
-        """Count a failure of messages; redelivery after `seconds`, None: by the retry policy. Raises as `extend`."""
-        subscription = await self._to_settle(caller, name, ids, seconds or 0)
-        wait = None if seconds is None else Milliseconds(seconds * 1000)
-        await self.settler.nack(subscription, caller.here.name, ids, wait)
-
-    async def give_back(self, caller: Caller, name: SubscriptionName, ids: AckIds) -> None:
-        """Give back messages without counting a failure: they are ready at once. Raises as `extend`."""
-        subscription = await self._to_settle(caller, name, ids, 0)
-        await self.settler.give_back(subscription, caller.here.name, ids)
-
-    async def refuse(
-        self, caller: Caller, name: SubscriptionName, ids: AckIds, wait: Milliseconds, verdict: Verdict
-    ) -> None:
-        """Nack messages that an endpoint refused, as `Settler.refuse` does. Raises as `extend`."""
-        subscription = await self._to_settle(caller, name, ids, 0)
-        await self.settler.refuse(subscription, caller.here.name, ids, wait, verdict)
-
-    async def _to_settle(self, caller: Caller, name: SubscriptionName, ids: AckIds, seconds: int) -> Subscription:
-        if not 0 <= seconds <= MAX_ACK_DEADLINE:
-            raise InvalidInput(f"Seconds should be between 0 and {MAX_ACK_DEADLINE}")
-        if not ids:
-            raise InvalidInput("Invalid ack id")
-        subscription = await self.deliverer.to_acknowledge(caller, name)
-        parallel_options(subscription.parallel)
-        return subscription
 
 
 def holder_of(caller: Caller) -> str:

@@ -14,8 +14,7 @@ from ams.service.parallel.ack_storer import Storer
 from ams.service.parallel.backlog import Settling
 from ams.service.parallel.open_subscriptions import OpenSubscription, OpenSubscriptions
 
-IDLE_MS = Milliseconds(600_000)
-"""A subscription that is unused for this time, without leases or retries, is closed."""
+IDLE_MS = Milliseconds(600_000)  # a subscription that is unused for this time, without leases or retries, is closed
 
 logger = structlog.get_logger("ams.parallel")
 
@@ -24,13 +23,9 @@ class Sweeper:
     """Sweeps the open subscriptions."""
 
     def __init__(self, opened: OpenSubscriptions, storer: Storer, dead_letters: DeadLetters, clock: Clock) -> None:
-        self._opened = opened
-        self._storer = storer
-        self._letters = dead_letters
-        self._clock = clock
+        self._opened, self._storer, self._letters, self._clock = opened, storer, dead_letters, clock
         self._task: asyncio.Task[None] | None = None
-        self.dead_letters = 0
-        """Dead letters stored since the start."""
+        self.dead_letters = 0  # dead letters stored since the start
 
     def start(self, supervisor: Supervisor) -> None:
         """Sweep in the background, until `close`."""

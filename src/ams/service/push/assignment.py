@@ -39,8 +39,7 @@ class Assignment:
     leases: Leases
     live: Callable[[SubscriptionId], WorkerState | None] | None = None  # returns the state of a worker of this process
     secrets: Callable[[], Awaitable[Secrets]] | None = None  # returns the valid ones of all subscriptions
-    tokens: Callable[[Iterable[PushConfig]], Awaitable[Tokens]] | None = None
-    """Returns those that configurations ask for."""
+    tokens: Callable[[Iterable[PushConfig]], Awaitable[Tokens]] | None = None  # those that configurations ask for
     _known: _Targets = _Targets((), {}, {}, ())  # immutable
 
     async def targets(self) -> Sequence[Target]:

@@ -17,20 +17,12 @@ from ams.access.permissions import CONSUMER, PUSH_WORKER
 from ams.core.clock import Milliseconds
 from ams.core.errors import Conflict, InvalidInput, NotAuthenticated, TopicGone, Unavailable
 from ams.core.names import SubscriptionName, TopicName, UserId, UserName, subscription_path
-from ams.core.push_config import (
-    HTTP_ENDPOINT,
-    AskedPush,
-    PushConfig,
-    authority,
-    modify_push_config,
-    new_push_config,
-    verified_config,
-)
+from ams.core.push_config import HTTP_ENDPOINT, AskedPush, PushConfig, authority, modify_push_config, new_push_config
 from ams.push.delivery_request import new_secret
 from ams.push.endpoints import CheckFailed, CheckSlots, EndpointCheck
 from ams.push.report import PARALLEL_ELSEWHERE, text
 from ams.service.leftovers import finish_or_leave
-from ams.service.lookup import expected_subscription, find_dead_letter_topic, find_subscription
+from ams.service.lookup import expected_subscription, find_dead_letter_topic, find_subscription, require_found
 from ams.service.parallel.assembly import ParallelSubscriptions
 from ams.service.push.assignment import Assignment
 from ams.service.retention import lag_of
@@ -43,8 +35,7 @@ from ams.wire.push import Failure, WorkerState
 
 DISABLED = "Push functionality is currently disabled"
 NO_WORKER = "Push functionality is currently unavailable"
-UNREACHABLE = "Push server is currently unavailable"
-"""The status while a push server does not answer (HTTP contract 13.6)."""
+UNREACHABLE = "Push server is currently unavailable"  # status while a push server does not answer (HTTP contract 13.6)
 SERVING = "SERVING"
 FIRST_WORKER = UserName("push_worker_0")  # by convention (HTTP contract 13.5)
 KEEP_SECONDS = 86_400  # how long the previous secret stays valid by default
@@ -99,7 +90,7 @@ class Leaseholders:
         self._assignment, self._settle = assignment, settle
 
     async def status(self, path: str) -> str:
-        """Return that no worker reports on a subscription (`Pushing.status` asks those first)."""
+        # No worker reports on it: `Pushing.status` asks those first.
         return f"Error: Subscription {path} is not active" if await self._assignment.is_held() else UNREACHABLE
 
     async def deactivation_outcome(self, path: str) -> str:
@@ -109,14 +100,20 @@ class Leaseholders:
         return f"Subscription {path} deactivated" if is_held else UNREACHABLE
 
     async def health(self, *, details: bool) -> str:
-        """Return whether there is any worker."""
         if await self._assignment.is_held():
             return SERVING
         return "No worker has a lease" if details else UNREACHABLE
 
     async def settle(self) -> None:
-        """Update the workers in this process at once."""
         await self._settle()
+
+
+@dataclass(frozen=True, slots=True)
+class RotatedSecret:
+    """A new secret."""
+
+    secret: str = field(repr=False)
+    previous_until: Milliseconds | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +122,7 @@ class Pushing:
 
     registry: Registry
     enabled: bool = False
-    worker_token: str = ""
-    """The token of the user who delivers (HTTP contract 13.5); empty: it is the service's own, `push_worker_0`."""
+    worker_token: str = ""  # of the user who delivers (HTTP contract 13.5); empty: the service's own, `push_worker_0`
     endpoints: EndpointCheck | None = None  # asks endpoints for their hash; not None when push is enabled
     server: PushServer = NoPushServer()
     assignment: Assignment | None = None
@@ -198,19 +194,29 @@ class Pushing:
             config = _require_unverified(present)
             if config.verification_hash != asked.verification_hash:
                 raise _verification_error("Wrong verification hash")
-            return verified_config(config)
+            return replace(config, verified=True)  # nothing else changes (17.2, A10)
 
         expected = expected_subscription(caller)
         await self.registry.subscriptions.change_push(caller.here.id, name, change, worker, expected)
         await self.server.settle()
 
-    async def start_delivery(self, subscription: Subscription) -> None:
-        """Start the delivery of a new subscription, if it needs no verification (HTTP contract 13.2)."""
-        if subscription.push is not None and subscription.push.verified:
-            await self.server.settle()
+    async def rotate_secret(
+        self, caller: Caller, name: SubscriptionName, keep_seconds: int = KEEP_SECONDS
+    ) -> RotatedSecret:
+        """Make a new secret, also the first one; for a while deliveries are signed with the previous one too.
+
+        Raises, in this order: `InvalidInput`, `NotFound`, `Conflict` unless messages go to an endpoint.
+        """
+        if not 0 <= keep_seconds <= MAX_KEEP_SECONDS:
+            raise InvalidInput(f"Field keepSeconds should be between 0 and {MAX_KEEP_SECONDS}")
+        subscription = await find_subscription(self.registry, caller, name)
+        secret, keep = new_secret(), Milliseconds(keep_seconds * 1000)
+        until = await self.registry.push_secrets.rotate(subscription.id, secret, keep, _require_http)
+        await self.server.settle()
+        return RotatedSecret(secret, until)
 
     async def settle(self) -> None:
-        """Let the workers follow changes of topics and projects at once (push contract 15, P31)."""
+        """Let the workers follow changes at once, also those of topics and projects (push contract 15, P31)."""
         await self.server.settle()
 
     async def status(self, project: str, subscription: Subscription) -> str:
@@ -249,9 +255,7 @@ class Pushing:
     def _require_worker(self, worker: UserId | None) -> UserId:
         if not self.enabled:
             raise Conflict(DISABLED)
-        if worker is None:
-            raise Unavailable(NO_WORKER)
-        return worker
+        return require_found(worker, Unavailable(NO_WORKER))
 
 
 def _require_http(config: PushConfig | None) -> PushConfig:
@@ -269,40 +273,6 @@ def _require_unverified(config: PushConfig | None) -> PushConfig:
 
 def _verification_error(reason: str) -> NotAuthenticated:
     return NotAuthenticated(f"Endpoint verification failed.{reason}")
-
-
-@dataclass(frozen=True, slots=True)
-class RotatedSecret:
-    """A new secret."""
-
-    secret: str = field(repr=False)
-    previous_until: Milliseconds | None
-
-
-@dataclass(frozen=True, slots=True)
-class PushSecrets:
-    """Replaces the secrets that deliveries of a subscription are signed with."""
-
-    registry: Registry
-    changed: Callable[[], Awaitable[None]] = no_push_server
-
-    async def rotate(self, caller: Caller, name: SubscriptionName, keep_seconds: int = KEEP_SECONDS) -> RotatedSecret:
-        """Make a new secret, also the first one; for a while deliveries are signed with the previous one too.
-
-        Raises, in this order: `InvalidInput`, `NotFound`, `Conflict` unless messages go to an endpoint.
-        """
-        if not 0 <= keep_seconds <= MAX_KEEP_SECONDS:
-            raise InvalidInput(f"Field keepSeconds should be between 0 and {MAX_KEEP_SECONDS}")
-        subscription = await find_subscription(self.registry, caller, name)
-        secret = new_secret()
-        keep = Milliseconds(keep_seconds * 1000)
-        until = await self.registry.push_secrets.rotate(subscription.id, secret, keep, _require_endpoint)
-        await self.changed()
-        return RotatedSecret(secret, until)
-
-
-def _require_endpoint(config: PushConfig | None) -> None:
-    _require_http(config)
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,17 +307,15 @@ class PushWatcher:
             raise Conflict("Subscription is not in push mode")
         is_verified, project = subscription.push.verified, caller.here.name
         worker = await self.assignment.state(subscription.id) if is_verified else None
-        shown = worker if worker is None or caller.sees_push_secrets else _without_details(worker)
-        if shown is not None and subscription.parallel is not None:
-            opened = await self.working.opened.here(subscription.id) if self.working else None
-            shown = msgspec.structs.replace(shown, dead=opened.dead_letters if opened else 0)
-        if shown is None:
+        if worker is None:
             shown_as = await self.pushing.status(project, subscription)
+            state, shown = INACTIVE if shown_as == UNREACHABLE else UNKNOWN, None
         else:
-            shown_as = text(subscription_path(project, subscription.name), shown)
-        state = INACTIVE if shown_as == UNREACHABLE else UNKNOWN
-        if worker is not None:
-            state = worker.phase
+            shown = worker if caller.sees_push_secrets else _without_details(worker)
+            if subscription.parallel is not None:
+                opened = await self.working.opened.here(subscription.id) if self.working else None
+                shown = msgspec.structs.replace(shown, dead=opened.dead_letters if opened else 0)
+            state, shown_as = worker.phase, text(subscription_path(project, subscription.name), shown)
         topic, backlog = await self.registry.topics.find(caller.here.id, subscription.topic), None
         with contextlib.suppress(TopicGone):  # deleted meanwhile
             backlog = (await lag_of(self.log, self.cursors, subscription, topic.id)).messages if topic else None

@@ -47,15 +47,9 @@ class PushRunner:
     """The workers of this process, as long as it serves."""
 
     def __init__(
-        self,
-        assignment: Assignment,
-        workers: Workers,
-        tally: DeliveryTally,
-        moves: "Moves | None" = None,
-        *,
-        holder: str = "",
+        self, assignment: Assignment, workers: Workers, tally: DeliveryTally, moves: "Moves | None", holder: str
     ) -> None:
-        """`tally` observes the workers; `moves` where other nodes move cursors; `holder`: a unique name, or made."""
+        """`tally` observes the workers; `moves` where other nodes move cursors; `holder` is a unique name."""
         self.workers, self.tally, self._assignment, self._moves = workers, tally, assignment, moves
         self._holding = Holding(workers, self._heartbeat, random.Random(), holder=holder)  # noqa: S311  # for pauses
         self._beats: asyncio.Task[None] | None = None
@@ -208,9 +202,8 @@ class EngineHandOuts:
         """Wait for messages, or for the time of some that failed."""
         with _as_upstream_errors(), contextlib.suppress(OwnedElsewhere):  # leasing takes it back
             subscription, project = await self._find_subscription(target)
-            await self.working.puller.wait(
-                subscription, project, HOLDER, asyncio.get_running_loop().time() + MAX_WAIT_SECONDS
-            )
+            until = asyncio.get_running_loop().time() + MAX_WAIT_SECONDS
+            await self.working.puller.wait(subscription, project, HOLDER, until)
 
     async def extend(self, target: Target, hand_out: PushHandOut, seconds: int) -> None:
         with _settling():

@@ -86,7 +86,7 @@ _FINGERPRINT = {
 """A fingerprint that changes with any row; reading the rows takes five times as long."""
 
 
-Check = Callable[[PushConfig | None], None]  # raises when a subscription may have no secret
+Check = Callable[[PushConfig | None], object]  # raises when a subscription may have no secret
 
 
 class PushSecretRecords(Records):

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ams.core.clock import ManualClock
 from ams.storage.log.embedded import check
 from ams.storage.log.embedded.catalog import Tail, TopicState
 from ams.storage.log.embedded.committer import Committer, Space
@@ -18,6 +17,7 @@ from ams.storage.log.embedded.recovery import recover
 from ams.storage.log.embedded.segment import CLASSES, HEAD_BYTES, Spares, Writer, seed_of
 from simulation.unreliable_disk import UnreliableDisk
 from tests.storage.log.engines import HOUR, Embedded, all_fragments, fragments, make_messages, new_topic, texts
+from tests.support.clock import ManualClock
 
 
 class ReportingCommitter:

@@ -5,7 +5,6 @@ import shutil
 
 import pytest
 
-from ams.core.clock import ManualClock
 from ams.core.messages import message, ordering_key_of
 from ams.core.names import TopicId
 from ams.core.runs import runs_of
@@ -25,6 +24,7 @@ from tests.storage.log.make_golden import (
     YEARLY,
     make_append,
 )
+from tests.support.clock import ManualClock
 
 NO_RECORD = "bytes that are no record"
 TORN_FILES = dict.fromkeys(("0000000000000001.log", "0000000000000003.log", "0000000000000007.log"), NO_RECORD)

@@ -9,10 +9,10 @@ import os
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 
-from ams.core.clock import ManualClock
 from ams.core.names import TopicId
 from ams.storage.log.embedded import EmbeddedLog, LogOptions
 from tests.storage.log.engines import HOUR, SMALL_LOG_OPTIONS, make_messages, new_topic
+from tests.support.clock import ManualClock
 
 CLOCK = ManualClock()
 Case = Callable[[str], Awaitable[None]]

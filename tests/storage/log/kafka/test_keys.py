@@ -5,7 +5,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from ams.core.clock import ManualClock
 from ams.core.errors import KeyReused, LogUnavailable, RegistryUnavailable, TopicGone
 from ams.core.names import Offset, TopicId, new_topic_id, new_uuid
 from ams.storage.log.base import Appended, Bounds, content_hash, key_hash
@@ -19,6 +18,7 @@ from tests.service.interference import fail_calls
 from tests.storage.log.engines import HOUR, Kafka, make_messages, new_topic, texts
 from tests.storage.log.idempotency_store import MemoryIdempotencyStore
 from tests.storage.log.kafka.test_records import batch_of, sign_batch
+from tests.support.clock import ManualClock
 from tests.support.loop_time import pass_loop_time
 from tests.support.waiting import PATIENCE_SECONDS, wait_until_async
 

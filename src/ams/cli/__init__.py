@@ -15,7 +15,7 @@ Most modules are named after their commands. The others:
     users            `ams users`, `members`, `registrations` and `admin`
     tokens           `ams token` and `open`
     issuers          `ams issuers` and `bindings`
-    subscriptions    `ams subs` and `snapshots`; parallel_options: options of parallel subscriptions
+    subscriptions    `ams subs` and `snapshots`, and options of parallel subscriptions
     rights           `ams acl`, and reading and writing rights
     messages         `ams publish`, `pull`, `ack` and `tail`
     pipeline         `ams pipeline` and `archive`

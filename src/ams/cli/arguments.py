@@ -31,6 +31,7 @@ COMPLETION_SECONDS = 1.0
 MAX_NAMES = 200  # newest names offered to a shell
 
 Complete = Callable[[typer.Context, str], list[str]]
+Texts = list[str] | None  # values of a repeatable argument or option; None: absent
 
 
 class Shell(StrEnum):
@@ -126,7 +127,7 @@ MemberName = Annotated[str, argument("USER", "Name of the member.", member_names
 MemberNames = Annotated[list[str], argument("USER...", "Names of members.", member_names)]
 Resource = Annotated[str, argument("RESOURCE", "topics/TOPIC or subs/SUB.", resource_names)]
 
-AttributePairs = Annotated[list[str] | None, option("Attribute; may be repeated.", "--attr", metavar="NAME=VALUE")]
+AttributePairs = Annotated[Texts, option("Attribute; may be repeated.", metavar="NAME=VALUE")]
 DataFolder = Annotated[str, option("The data folder.", "--data", envvar="AMS_DATA")]  # its default is `DATA_FOLDER`
 Output = Annotated[Format, option("For people or for programs.", "--output", "-o")]  # its default is `Format.TABLE`
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from ams.cli.arguments import option
 from ams.cli.command import Columns, OptionSet, PageOptions, Session, table, with_options
-from ams.cli.exit_codes import Usage
+from ams.cli.exit_codes import Usage, file_named
 from ams.cli.extras import require_extras
 from ams.cli.output import emit, json_line
 from ams.client import wire
@@ -42,9 +42,7 @@ class Filters(OptionSet):
         return {**asdict(self), "result": self.result or ""}
 
 
-File = Annotated[
-    str, option("Read this file of events instead: audit.jsonl of a data folder.", "--file", metavar="PATH")
-]
+File = Annotated[str, option("Read this file of events instead: audit.jsonl of a data folder.", metavar="PATH")]
 
 
 @with_options
@@ -78,13 +76,11 @@ def show(
 
     asked, actions = event_filter(filters.texts), set(recorded_actions())
     lines = []
-    try:
+    with file_named(file, Unusable):
         for event in events_in(file):
             actions.add(event.action)  # older versions may have recorded others
             if matches(asked, event):
                 lines.append(wire_line(event))
-    except OSError as error:
-        raise Unusable(f"{file}: {error.strerror}") from error
     event_filter(filters.texts, actions)
     if session.for_programs:
         for line in lines:

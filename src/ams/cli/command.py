@@ -182,7 +182,9 @@ class CommandGroup(typer.Typer):
 
     def __init__(self, *lines: str, help: str | None = None) -> None:  # noqa: A002  # as Typer calls it
         """Make a group; `lines` are examples below the help."""
-        super().__init__(help=help, no_args_is_help=True, epilog=examples(*lines) if lines else None)
+        # The first line makes Typer keep the line ends.
+        examples = "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines)])
+        super().__init__(help=help, no_args_is_help=True, epilog=examples if lines else None)
 
     def does(self, name: str | None = None) -> Callable[[F], F]:
         """Add a command that takes option sets and prints its own output."""
@@ -285,6 +287,11 @@ def table(shown: Columns, items: Iterable[Any]) -> str:
     return columns(tuple(shown), [list(facts(shown, each).values()) for each in items])
 
 
+def columns_of(shown: Columns, *names: str) -> dict[str, str | Callable[[Any], str]]:
+    """Return some fields of an item as columns of a list, under headers in capitals."""
+    return {name.upper(): shown[name] for name in names}
+
+
 def facts(shown: Columns, item: Any) -> dict[str, str]:
     """Return the shown fields of an item, by header or name."""
     return {name: getattr(item, of) if isinstance(of, str) else of(item) for name, of in shown.items()}
@@ -308,9 +315,3 @@ def _telling_of_no_token(session: Session) -> Iterator[None]:
         raise NotAuthenticated(
             f"{error.message} (the token of {session.at.login_from} {reason})", error.code, error.status
         ) from error
-
-
-def examples(*lines: str) -> str:
-    """Return example lines for the end of the help."""
-    # The first line makes Typer keep the line ends.
-    return "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines)])

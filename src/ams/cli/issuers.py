@@ -10,8 +10,8 @@ from typing import Annotated, Any
 import msgspec
 
 from ams.cli import rights
-from ams.cli.arguments import Output, argument, binding_names, issuer_names, option, user_names
-from ams.cli.command import Columns, CommandGroup, Session, table
+from ams.cli.arguments import Output, Texts, argument, binding_names, issuer_names, option, user_names
+from ams.cli.command import Columns, CommandGroup, Session, columns_of, table
 from ams.cli.exit_codes import Usage
 from ams.cli.output import Format, write
 from ams.cli.secret_file import secret_of
@@ -34,7 +34,6 @@ bindings = CommandGroup(
 IssuerName = Annotated[str, argument("ISSUER", "Name of the issuer.", issuer_names)]
 BindingName = Annotated[str, argument("NAME", "Name of the binding.", binding_names)]
 Owner = Annotated[str, option("Whose.", metavar="USER", complete=user_names, show_default=False)]
-Texts = list[str] | None
 
 
 class Introspect(StrEnum):
@@ -70,7 +69,7 @@ _FIELDS: Columns = {
 }
 
 
-@app.lists("issuers", {"ISSUER": "name", "SET BY": "source", "KEYS": lambda each: _keys(each.keys), "URL": "url"})
+@app.lists("issuers", columns_of(_FIELDS, "issuer", "set by", "keys", "url"))
 def list_(session: Session) -> Call[wire.Issuers]:
     """List the issuers, those of the settings first."""
     return wire.list_issuers()
@@ -96,9 +95,7 @@ def set_(
     client_secret_file: Annotated[
         str | None, option("File of the client secret for introspection; - is standard input.", metavar="FILE")
     ] = None,
-    create_users: Annotated[
-        bool | None, option("Whether an identity without a binding becomes a user.", "--create-users/--no-create-users")
-    ] = None,
+    create_users: Annotated[bool | None, option("Whether an identity without a binding becomes a user.")] = None,
     entitlement_claim: Annotated[Texts, option("With entitlements; repeatable.", metavar="CLAIM")] = None,
     role: Annotated[
         Texts, option("Role in a project by an entitlement; repeatable.", metavar="PROJECT=ROLE=ENTITLEMENT")
@@ -146,9 +143,7 @@ def check(file: Annotated[str, argument("FILE", "TOML file of issuers.")], outpu
     from ams.core.issuer import read_issuers
 
     read = [msgspec.convert(msgspec.to_builtins(each), wire.Issuer) for each in read_issuers(file)]
-    found = [
-        msgspec.structs.replace(each, client_secret=MASK if each.client_secret else "", source="") for each in read
-    ]
+    found = [msgspec.structs.replace(each, client_secret=each.client_secret and MASK, source="") for each in read]
     shown: Columns = {
         "ISSUER": "name",
         "FOR": lambda each: ", ".join([*each.audiences, *(f"client {client}" for client in each.clients)]) or "-",
@@ -189,9 +184,7 @@ _BINDING: Columns = {
     {
         "BINDING": "name",
         "MADE BY": lambda each: "first login" if each.by_login else each.created_by or "-",
-        "CREATED": "created_on",
-        "ISSUER": "issuer",
-        "SUBJECT": "subject",
+        **columns_of(_BINDING, "created", "issuer", "subject"),
     },
 )
 def list_bindings(

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ams.cli.arguments import Output, argument, option, pairs, seconds_said, time_of, topic_names
-from ams.cli.command import CommandGroup, Session, examples, with_options
+from ams.cli.arguments import Output, Texts, argument, option, pairs, seconds_said, time_of, topic_names
+from ams.cli.command import CommandGroup, Session, with_options
 from ams.cli.exit_codes import Exit, Usage
 from ams.cli.extras import require_extras
 from ams.cli.output import Format, columns, fields, note, printable, write
@@ -42,14 +42,13 @@ _TALKATIVE = {"spark.log.level": "WARN"}  # log settings of Spark with `--debug`
 
 Table = Annotated[str, argument("TABLE", "Folder of the table.")]
 Target = Annotated[str, argument("FILE|JOB", "Definition (.yaml; - is stdin), or job.")]
-Settings = Annotated[list[str] | None, option("Option of the job; repeatable.", "--set", metavar="KEY=VALUE")]
+Settings = Annotated[Texts, option("Option of the job; repeatable.", "--set", metavar="KEY=VALUE")]
 Work = Annotated[
     str | None, option(f"Folder of the run; default {WORK_FOLDER}/NAME.", metavar="DIR", show_default=False)
 ]
 
 
-@app.command(epilog=examples("ams pipeline run archive -p demo", "ams pipeline run jobs.yaml --every 30s"))
-@with_options
+@app.does()
 def run(
     session: Session,
     target: Target,
@@ -64,7 +63,7 @@ def run(
     ] = False,
     master: Annotated[str | None, option("Master of a Spark cluster; default: in this process.", metavar="URL")] = None,
     memory: Annotated[str, option("Memory of Spark's driver.", metavar="SIZE")] = "1g",
-    conf: Annotated[list[str] | None, option("Setting of Spark; repeatable.", "--conf", metavar="KEY=VALUE")] = None,
+    conf: Annotated[Texts, option("Setting of Spark; repeatable.", metavar="KEY=VALUE")] = None,
     debug: Annotated[bool, option("Let Spark talk, and show where failures came from.", "--debug")] = False,
 ) -> None:
     """Run a job or a definition until it has caught up, or with --every until it is stopped.
@@ -107,8 +106,7 @@ def check(target: Target, settings: Settings = None) -> None:
     note(f"{target}: {plan.name} can be run")
 
 
-@app.command()
-@with_options
+@app.does()
 def show(session: Session, target: Target, settings: Settings = None, work: Work = None) -> None:
     """Say what a job or a definition would do, and where its last run got to."""
     plan = _plan(target, settings)
@@ -139,7 +137,7 @@ def list_jobs(
     write(output, found, columns(headers, rows))
 
 
-def _plan(target: str, settings: list[str] | None) -> "RunPlan":
+def _plan(target: str, settings: Texts) -> "RunPlan":
     require_extras("spark")
     from ams.pipeline.definition.plans import read_plan
 
@@ -250,9 +248,7 @@ def restore(
 @tables.command()
 def merge(
     table: Table,
-    partition: Annotated[
-        list[str] | None, option("Only partitions with this value; repeatable.", "--partition", metavar="KEY=VALUE")
-    ] = None,
+    partition: Annotated[Texts, option("Only partitions with this value; repeatable.", metavar="KEY=VALUE")] = None,
     order: Annotated[str | None, option("Keep rows in the order of this column.", metavar="COLUMN")] = None,
 ) -> None:
     """Put a few large files in the place of many small ones; the rows stay the same, also for who reads meanwhile."""
@@ -307,11 +303,11 @@ def archive(
     session: Session,
     path: Annotated[str, argument("PATH", "Folder of the archive; made if it is absent.")],
     topics: Annotated[
-        list[str] | None, argument("[TOPIC...]", "Topics, also with * and ?; default: all of the project.", topic_names)
+        Texts, argument("[TOPIC...]", "Topics, also with * and ?; default: all of the project.", topic_names)
     ] = None,
     every: Annotated[str | None, option("Go on, and look for messages each TIME, such as 1m.", metavar="TIME")] = None,
     batch_messages: Annotated[int, option("Messages that are stored at a time.", min=1)] = 200_000,
-    merge: Annotated[bool, option("Whether small files of closed days are merged.", "--merge/--no-merge")] = True,
+    merge: Annotated[bool, option("Whether small files of closed days are merged.")] = True,
     closed_after: Annotated[int, option("Days after its end that a day is closed.", metavar="DAYS", min=0)] = 1,
     file_mib: Annotated[int, option("Size of merged files, in MiB.", min=1)] = 256,
     skip_lost: Annotated[

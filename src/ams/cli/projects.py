@@ -3,7 +3,7 @@
 from contextlib import suppress
 from typing import Annotated
 
-from ams.cli.arguments import Duration, ProjectName, argument, option, pairs, retention_seconds, retention_text
+from ams.cli.arguments import Duration, ProjectName, Texts, argument, option, pairs, retention_seconds, retention_text
 from ams.cli.command import Columns, CommandGroup, Session, facts
 from ams.cli.exit_codes import Usage
 from ams.client import wire
@@ -87,7 +87,7 @@ def quota(
     session: Session,
     name: ProjectName,
     changes: Annotated[
-        list[str] | None,
+        Texts,
         argument("[QUOTA=LIMIT]...", "Quotas to be changed: a number, none (no limit, or the fair share) or default."),
     ] = None,
 ) -> Call[wire.ProjectQuotas]:

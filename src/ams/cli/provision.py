@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
-from ams.cli.arguments import option
+from ams.cli.arguments import Texts, option
 from ams.cli.command import CommandGroup, OptionSet, SessionOptions, with_options
-from ams.cli.exit_codes import Exit, Usage
+from ams.cli.exit_codes import Exit, Usage, file_named
 from ams.cli.output import Format, columns, fields, note, printable, write
 from ams.client import Client
 from ams.client.connection import TOKEN_VARIABLES, ConnectionSettings, SettingsSource, authn_connection, connection
@@ -92,7 +92,7 @@ def _provision_options(
     feed_ca: Annotated[str, option("File or folder of CAs to trust for both.", metavar="PATH")] = "",
     feed_cert: Annotated[str, option("Certificate to show GOCDB.", metavar="FILE")] = "",
     feed_key: Annotated[str, option("Its key.", metavar="FILE")] = "",
-    service_type: Annotated[list[str] | None, option("In GOCDB; repeatable.", metavar="TYPE")] = None,
+    service_type: Annotated[Texts, option("In GOCDB; repeatable.", metavar="TYPE")] = None,
     role: Annotated[str, option("Of new members. [default: publisher]")] = "",
     email: Annotated[str, option("Of users whose site has none.")] = "",
     authn_endpoint: Annotated[
@@ -281,10 +281,8 @@ def read_ini(path: str) -> Ini:
     """Read an INI file. Raises `BadSettings`."""
     parser = ConfigParser(interpolation=None)
     try:
-        with open(path, encoding="utf-8") as file:
+        with file_named(path, BadSettings), open(path, encoding="utf-8") as file:
             parser.read_file(file)
-    except OSError as error:
-        raise BadSettings(f"{path}: {error.strerror}") from error
     except (IniError, UnicodeDecodeError):
         # The parser's error would quote the line, which may hold a token.
         raise BadSettings(f"{path} is no configuration of sections and keys") from None

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from ams import __version__
-from ams.cli.arguments import SubscriptionName, TopicName, argument, option, project_names, subscription_names
+from ams.cli.arguments import SubscriptionName, Texts, TopicName, argument, option, project_names, subscription_names
 from ams.cli.command import CommandGroup, Session, with_options
 from ams.cli.output import columns, fields, json_line, printable, short_name
 from ams.client import wire
@@ -19,9 +19,7 @@ metrics = CommandGroup()
 
 Start = Annotated[str, option("First day, YYYY-MM-DD; default 1970-01-01.", "--from", metavar="DAY")]
 End = Annotated[str, option("Last day, YYYY-MM-DD, included; default today.", "--to", metavar="DAY")]
-Only = Annotated[
-    list[str] | None, option("Only this project; repeatable.", "--only", metavar="PROJECT", complete=project_names)
-]
+Only = Annotated[Texts, option("Only this project; repeatable.", metavar="PROJECT", complete=project_names)]
 Subscription = Annotated[str | None, argument("[SUB]", "Name of the subscription.", subscription_names)]
 
 

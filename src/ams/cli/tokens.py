@@ -14,6 +14,7 @@ import msgspec
 
 from ams.cli import rights
 from ams.cli.arguments import (
+    Texts,
     argument,
     option,
     subscription_names,
@@ -69,21 +70,15 @@ def create(
     expires_in: Annotated[str | None, option("Such as 90d or 12h from now.", metavar="DURATION")] = None,
     expires_on: Annotated[str | None, option("2030-05-01 or 2030-05-01T12:00:00Z.", metavar="TIME")] = None,
     publish: Annotated[
-        list[str] | None, option("Good for publishing to it; may be repeated.", metavar="TOPIC", complete=topic_names)
+        Texts, option("Good for publishing to it; may be repeated.", metavar="TOPIC", complete=topic_names)
     ] = None,
     consume: Annotated[
-        list[str] | None,
-        option("Good for consuming from it; may be repeated.", metavar="SUB", complete=subscription_names),
+        Texts, option("Good for consuming from it; may be repeated.", metavar="SUB", complete=subscription_names)
     ] = None,
-    right: Annotated[
-        list[str] | None, option("Good for this action there; may be repeated.", "--right", metavar="ACTION=RESOURCE")
-    ] = None,
-    to_file: Annotated[
-        str | None, option("Write the token there, for you alone, and not out.", "--to-file", metavar="FILE")
-    ] = None,
+    right: Annotated[Texts, option("Good for this action there; may be repeated.", metavar="ACTION=RESOURCE")] = None,
+    to_file: Annotated[str | None, option("Write the token there, for you alone, and not out.", metavar="FILE")] = None,
     google_file: Annotated[
-        str | None,
-        option("Make a key in its place, for programs of Google's libraries.", "--google-file", metavar="FILE"),
+        str | None, option("Make a key in its place, for programs of Google's libraries.", metavar="FILE")
     ] = None,
 ) -> None:
     """Make a token and print it, alone and this once; without rights it is good for all that its user may do."""

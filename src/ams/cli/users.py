@@ -6,8 +6,8 @@ from typing import Annotated
 
 import msgspec
 
-from ams.cli.arguments import MemberName, UserName, argument, option, project_names
-from ams.cli.command import Columns, CommandGroup, OptionSet, PageOptions, Session, facts
+from ams.cli.arguments import MemberName, Texts, UserName, argument, option, project_names
+from ams.cli.command import Columns, CommandGroup, OptionSet, PageOptions, Session, columns_of, facts
 from ams.cli.exit_codes import Usage
 from ams.cli.installation import rotate_key
 from ams.cli.output import note
@@ -28,13 +28,9 @@ admin.add_typer(tokens, name="tokens")
 admin.command()(rotate_key)
 
 Email = Annotated[str | None, option("Address.")]
-ServiceRoles = Annotated[list[str] | None, option("May be repeated.", "--service-role", metavar="ROLE")]
-ProjectRoles = Annotated[
-    list[str] | None, option("Role in a project; may be repeated.", "--role", metavar="PROJECT=ROLE")
-]
-MemberRoles = Annotated[
-    list[str] | None, option("project_admin, publisher or consumer; may be repeated.", "--role", metavar="ROLE")
-]
+ServiceRoles = Annotated[Texts, option("May be repeated.", metavar="ROLE")]
+ProjectRoles = Annotated[Texts, option("Role in a project; may be repeated.", metavar="PROJECT=ROLE")]
+MemberRoles = Annotated[Texts, option("project_admin, publisher or consumer; may be repeated.", metavar="ROLE")]
 Uuid = Annotated[str, argument("UUID", "The registration, as listed.")]
 
 
@@ -70,14 +66,6 @@ def _projects(user: wire.User) -> str:
     return "; ".join(f"{each.project}: {', '.join(each.roles) or 'no role'}" for each in user.projects)
 
 
-_COLUMNS: Columns = {
-    "USER": "name",
-    "EMAIL": "email",
-    "SERVICE ROLES": lambda each: ", ".join(each.service_roles),
-    "PROJECTS": _projects,
-    "CREATED": "created_on",
-}
-
 _FIELDS: Columns = {
     "user": "name",
     "uuid": "uuid",
@@ -92,6 +80,7 @@ _FIELDS: Columns = {
     "modified": "modified_on",
     "created by": "created_by",
 }
+_COLUMNS = columns_of(_FIELDS, "user", "email", "service roles", "projects", "created")
 
 
 @app.lists("users", _COLUMNS, shown=_without_tokens)
@@ -153,9 +142,7 @@ def memberships(pairs: list[str]) -> list[wire.Grant]:
     return [wire.Grant(project=project, roles=each) for project, each in roles.items()]
 
 
-def _details(
-    person: Person, service_roles: list[str] | None, roles: list[str] | None, *, name: str | None = None
-) -> wire.UserDetails:
+def _details(person: Person, service_roles: Texts, roles: Texts, *, name: str | None = None) -> wire.UserDetails:
     granted = memberships(roles or []) or None
     return wire.UserDetails(name=name, service_roles=service_roles or None, projects=granted, **asdict(person))
 
@@ -232,14 +219,7 @@ def register(session: Session, user: UserName, person: Person) -> Call[wire.Regi
 
 @registrations.lists(
     "user_registrations",
-    {
-        "UUID": "uuid",
-        "USER": "name",
-        "EMAIL": "email",
-        "ORGANIZATION": "organization",
-        "STATUS": "status",
-        "REGISTERED": "registered_at",
-    },
+    {"UUID": "uuid", **columns_of(_REGISTRATION, "user", "email", "organization", "status", "registered")},
 )
 def list_registrations(
     session: Session,

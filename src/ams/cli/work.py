@@ -10,7 +10,6 @@ import sys
 import tempfile
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import IO, Annotated
 
 import typer
@@ -20,10 +19,10 @@ from ams.cli.command import PATIENCE, Session, with_options
 from ams.cli.exit_codes import Usage
 from ams.cli.messages import publish_time_of, saying_of_push
 from ams.cli.output import emit, json_line, note, printable, short_name
-from ams.cli.parallel_options import SubscriptionType
 from ams.client import ReceivedMessage, RetryLater, wire
 from ams.client.errors import ClientError, Conflict
 from ams.client.messages import MAX_DELAY
+from ams.core.parallel_options import PARALLEL
 
 RETRY_EXIT_CODE = 75  # EX_TEMPFAIL: the program wants the message again later
 _ATTRIBUTE = "AMS_ATTRIBUTE_"
@@ -63,7 +62,7 @@ def work(
         raise Usage(f"there is no program {command[0]!r}")
     with saying_of_push(session, subscription):
         found = session.patient.call(wire.get_subscription(session.project, subscription))
-        if found.type != SubscriptionType.PARALLEL:
+        if found.type != PARALLEL:
             raise Conflict(
                 f"{subscription} is an ordered subscription, whose messages are for one consumer, one after the other;"
                 f" make a parallel one beside it: ams subs create {subscription}-work {short_name(found.topic)}"
@@ -102,16 +101,11 @@ def _seconds(text: str, name: str) -> float:
     return seconds
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Running:
-    """A program in its own process group."""
-
-    process: "subprocess.Popen[bytes]"
-
-    def kill(self) -> None:
-        if self.process.poll() is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.process.pid, signal.SIGKILL)
+def _kill(process: "subprocess.Popen[bytes]") -> None:
+    """Kill a program and its process group, unless it has ended."""
+    if process.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 class _Programs:
@@ -124,7 +118,7 @@ class _Programs:
         self._output = sys.stderr if for_programs else None
         """Output of the programs; None: ours."""
         self._lock = threading.Lock()
-        self._running: set[_Running] = set()
+        self._running: set[subprocess.Popen[bytes]] = set()
         self._is_over = False
 
     def run(self, message: ReceivedMessage) -> None:
@@ -145,7 +139,7 @@ class _Programs:
         with self._lock:
             self._is_over = True
             for each in self._running:
-                each.kill()
+                _kill(each)
 
     def _exit_code(self, message: ReceivedMessage) -> int:
         # A file, not a pipe: a program need not read it, and may read it again.
@@ -155,32 +149,31 @@ class _Programs:
             running = self._start(message, data)
 
         def end_late() -> None:
-            if running.process.poll() is None:
+            if running.poll() is None:
                 note(f"message {message.id}: killed after {self._limit:g} seconds")
-                running.kill()
+                _kill(running)
 
         timer = threading.Timer(self._limit or 0, end_late)
         if self._limit is not None:
             timer.start()
         try:
-            return running.process.wait()
+            return running.wait()
         finally:
             timer.cancel()
             with self._lock:
                 self._running.discard(running)
 
-    def _start(self, message: ReceivedMessage, data: IO[bytes]) -> _Running:
+    def _start(self, message: ReceivedMessage, data: IO[bytes]) -> "subprocess.Popen[bytes]":
+        """Start the program in a process group of its own."""
         with self._lock:
             if self._is_over:
                 raise RetryLater
-            running = _Running(
-                subprocess.Popen(  # noqa: S603  # what the user named, without a shell
-                    self._command,
-                    stdin=data,
-                    stdout=self._output,
-                    env=environment_of(message, os.environ),
-                    start_new_session=True,
-                )
+            running = subprocess.Popen(  # noqa: S603  # what the user named, without a shell
+                self._command,
+                stdin=data,
+                stdout=self._output,
+                env=environment_of(message, os.environ),
+                start_new_session=True,
             )
             self._running.add(running)
         return running

@@ -9,7 +9,7 @@ import itertools
 import math
 import re
 import uuid
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -34,6 +34,7 @@ from ams.storage.export_format import (
     Topic,
     User,
 )
+from ams.storage.export_format import kind as line_kind
 
 T = TypeVar("T")
 NAMESPACE = uuid.UUID("8c0f1a54-6f0e-5bd3-9a3e-0d6b7a2f4c11")  # for ids that the reference lacks
@@ -89,6 +90,22 @@ class Converted:
     """By subscription id: end of the messages that were leased and not acknowledged."""
     oddities: list[Oddity] = field(default_factory=list)
     renamed: set[str] = field(default_factory=set)  # new names that replace invalid ones
+
+    @property
+    def messages(self) -> int:
+        """Upper bound of the messages: holes are counted."""
+        return sum(topic.bounds.end - topic.bounds.first for topic in self.topics)
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """Number of lines of each kind."""
+        return {**Counter(line_kind(each) for each in self.lines()), "message": self.messages}
+
+    @property
+    def standing(self) -> list[Subscription]:
+        """The subscriptions whose topic exists: others have no position."""
+        topics = {(each.line.project, each.line.name) for each in self.topics}
+        return [each for each in self.subscriptions if (each.project, each.topic) in topics]
 
     def lines(self) -> Iterator[Line]:
         """Yield the lines after the messages, in the order of an export."""

@@ -16,10 +16,10 @@ from ams.client.errors import ClientError, InvalidInput, NotFound
 from ams.client.wire.call import Call, json_body
 from ams.core.errors import Unavailable, Unusable
 from ams.core.messages import parse
-from ams.migrate.conversion import MovedTopic
-from ams.migrate.cutover import Steps, Tell, holding, run_command
+from ams.migrate.conversion import Converted, MovedTopic
+from ams.migrate.cutover import Held, Steps, Tell, run_command
 from ams.migrate.documents import Oddity
-from ams.migrate.export_writer import MovePlan, plan
+from ams.migrate.export_writer import plan
 from ams.migrate.requests import OldService, each_of
 from ams.migrate.sources import ReferenceSource
 from ams.storage.export_format import Subscription
@@ -57,7 +57,7 @@ async def back(
 
     `source` opens the old data; `old` and `new` are service_admin clients. Can be repeated after an interruption.
     """
-    async with holding("new", steps, tell) as held, source() as opened:
+    async with Held("new", steps, tell) as held, source() as opened:
         await held.begin(all_answered=True)
         if steps.start:
             tell("starting the old service")
@@ -75,11 +75,11 @@ async def back(
 
 class _Returning:
     def __init__(
-        self, new: Client, old: OldService, source: ReferenceSource, found: MovePlan, progress: Progress
+        self, new: Client, old: OldService, source: ReferenceSource, found: Converted, progress: Progress
     ) -> None:
         self._new, self._old = new, old
         self._source = source
-        self._found = found.found
+        self._found = found
         self._progress = progress
         self._oddities: list[Oddity] = []
         self._done = self._expected = 0
@@ -100,9 +100,7 @@ class _Returning:
     async def give(self, since: Sequence[_Since]) -> Returned:
         self._expected = sum(each.end - each.start for each in since)
         await each_of(since, self._give_messages)
-        topics = {(each.line.project, each.line.name) for each in self._found.topics}
-        standing = [each for each in self._found.subscriptions if (each.project, each.topic) in topics]
-        moved = sum(await each_of(standing, self._move))
+        moved = sum(await each_of(self._found.standing, self._move))
         self._oddities += await asyncio.to_thread(lambda: list(self._made_since()))
         return Returned(self._expected, moved, self._oddities)
 

@@ -3,7 +3,7 @@
 service_types    `ams authn service-types` and `auth-methods`
 bindings         `ams authn bindings`
 bulk             many bindings at once, from CSV
-importer         `ams authn import`: a database of the reference
+importer         `ams authn import` and `ams migrate authn`: a database of the reference
 session          options of the connection that all these commands share
 
 Here are the groups, keys, the audit log and `login`.

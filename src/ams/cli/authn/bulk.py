@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from ams.cli.command import Session, table
+from ams.cli.exit_codes import file_named
 from ams.client.errors import InvalidInput, NotFound, Refused
 from ams.client.wire import Call, authn
 from ams.core.distinguished_names import normalise_name
@@ -206,7 +207,7 @@ def read_bindings(path: str, uuid_of: UuidOf) -> Iterator[DeclaredBinding | Reco
     """
     known = functools.cache(uuid_of)
     try:
-        with open(path, encoding="utf-8-sig", newline="") as file:
+        with file_named(path, BadDocument), open(path, encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file, strict=True, skipinitialspace=True)
             names = reader.fieldnames or ()
             for name in names:
@@ -217,8 +218,6 @@ def read_bindings(path: str, uuid_of: UuidOf) -> Iterator[DeclaredBinding | Reco
                     raise BadDocument(f"{path}:1: the column {name} is missing")
             for row in reader:
                 yield _read_row(f"{path}:{reader.line_num}", row, known)
-    except OSError as error:
-        raise BadDocument(f"{path}: {error.strerror}") from error
     except (UnicodeDecodeError, csv.Error) as error:
         raise BadDocument(f"{path} is not CSV in UTF-8: {getattr(error, 'reason', None) or error}") from None
 

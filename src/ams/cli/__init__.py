@@ -4,7 +4,8 @@ Most modules are named after their commands. The others:
 
     main             the entry point: finds the command and loads only that one
     command          declares client commands
-    arguments        shared arguments and options; durations and times; shell completion
+    arguments        shared arguments and options; shell completion
+    times            durations and times
     output           plain columns or JSON on stdout, everything else on stderr
     exit_codes       exit codes, and errors in one line
     extras           optional dependencies of commands

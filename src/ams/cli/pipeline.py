@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ams.cli.arguments import Output, Texts, argument, option, pairs, seconds_said, time_of, topic_names
+from ams.cli.arguments import Output, Texts, argument, option, pairs, topic_names
 from ams.cli.command import CommandGroup, Session, with_options
 from ams.cli.exit_codes import Exit, Usage
 from ams.cli.extras import require_extras
 from ams.cli.output import Format, columns, fields, note, printable, write
+from ams.cli.times import seconds_of, time_of
 from ams.client.bearer import BearerFile
 from ams.client.connection import TOKEN_VARIABLES
 from ams.pipeline.errors import CheckFailed, PipelineError, StoreFailed, WrongDefinition, WrongTable
@@ -197,9 +198,7 @@ def _standing(folder: Path) -> dict[str, str]:
 def _interval(every: str | None) -> str | None:
     if every is None:
         return None
-    seconds = seconds_said(every)
-    if seconds is None:
-        raise Usage(f"--every {every!r} is no time such as 10s or 5m")
+    seconds = seconds_of(every, f"--every {every!r} is no time such as 10s or 5m")
     if seconds <= 0:
         raise Usage("--every must be longer than nothing")
     return f"{round(seconds * 1000)} milliseconds"
@@ -329,9 +328,10 @@ def archive(
     def say(text: str) -> None:
         note(printable(text))
 
-    interval = None if every is None else seconds_said(every)
-    if every is not None and (interval is None or not 0 < interval <= threading.TIMEOUT_MAX):
-        raise Usage(f"--every {every!r} is no time such as 10s or 5m")
+    wrong = f"--every {every!r} is no time such as 10s or 5m"
+    interval = None if every is None else seconds_of(every, wrong)
+    if interval is not None and not 0 < interval <= threading.TIMEOUT_MAX:
+        raise Usage(wrong)
     wanted = ArchiveOptions(
         project=session.project,
         topics=tuple(topics or ("*",)),

@@ -3,9 +3,10 @@
 from contextlib import suppress
 from typing import Annotated
 
-from ams.cli.arguments import Duration, ProjectName, Texts, argument, option, pairs, retention_seconds, retention_text
+from ams.cli.arguments import Duration, ProjectName, Texts, argument, option, pairs
 from ams.cli.command import Columns, CommandGroup, Session, facts
 from ams.cli.exit_codes import Usage
+from ams.cli.times import retention_seconds, retention_text
 from ams.client import wire
 from ams.client.errors import NotAllowed
 from ams.client.wire import Call, Projects

@@ -7,21 +7,12 @@ from typing import Annotated, Any
 
 import typer
 
-from ams.cli.arguments import (
-    SubscriptionName,
-    Texts,
-    argument,
-    option,
-    seconds_said,
-    snapshot_names,
-    time_of,
-    topic_names,
-    whole_seconds,
-)
+from ams.cli.arguments import SubscriptionName, Texts, argument, option, snapshot_names, topic_names
 from ams.cli.command import Columns, CommandGroup, OptionSet, PageOptions, Session, columns_of, table
 from ams.cli.exit_codes import Usage
 from ams.cli.output import emit, fields, json_line, note, short_name
 from ams.cli.rights import SUBSCRIPTION, NoUsers, Users
+from ams.cli.times import seconds_of, time_of, whole_seconds
 from ams.cli.top import counts
 from ams.client import wire
 from ams.client.errors import ClientError
@@ -105,9 +96,7 @@ Unset = Annotated[Texts, option(f"Take one back: {', '.join(_UNSET)}.", "--unset
 def _span(text: str) -> str | None:
     if not text:
         return None
-    seconds = seconds_said(text)
-    if seconds is None:
-        raise Usage(f"{text!r} is no duration such as 10s, 0.5s or 7d")
+    seconds = seconds_of(text, f"{text!r} is no duration such as 10s, 0.5s or 7d")
     return f"{seconds:.3f}".rstrip("0").rstrip(".") + "s"
 
 
@@ -373,9 +362,8 @@ def push_secret(
     keep: Annotated[str, option("How long the one before stays valid, such as 12h; at most 30d.")] = "24h",
 ) -> Call[wire.PushSecret]:
     """Make a new secret that deliveries are signed with; it is shown this once."""
-    seconds = whole_seconds(keep)
-    if seconds is None or seconds > MAX_KEEP_SECONDS:
-        raise Usage(f"{keep!r} is no duration of whole seconds from 0s to 30d")
+    wrong = f"{keep!r} is no duration of whole seconds from 0s to 30d"
+    seconds = whole_seconds(keep, wrong, 0, MAX_KEEP_SECONDS)
     return wire.rotate_push_secret(session.project, subscription, keep_seconds=seconds)
 
 

@@ -13,21 +13,12 @@ from urllib.parse import urlencode
 import msgspec
 
 from ams.cli import rights
-from ams.cli.arguments import (
-    Texts,
-    argument,
-    option,
-    subscription_names,
-    time_text,
-    token_names,
-    topic_names,
-    user_names,
-    whole_seconds,
-)
+from ams.cli.arguments import Texts, argument, option, subscription_names, token_names, topic_names, user_names
 from ams.cli.command import CommandGroup, Session, with_options
 from ams.cli.exit_codes import Usage
 from ams.cli.output import emit, note
 from ams.cli.secret_file import new_file, secret_file
+from ams.cli.times import time_text, whole_seconds
 from ams.client import wire
 from ams.client.errors import NotFound
 from ams.client.wire import Call
@@ -88,9 +79,8 @@ def create(
         raise Usage("give --expires-in or --expires-on, not both")
     if to_file is not None and google_file is not None:
         raise Usage("give --to-file or --google-file, not both")
-    seconds = whole_seconds(expires_in) if expires_in is not None else None
-    if expires_in is not None and not seconds:
-        raise Usage(f"{expires_in!r} is no duration of whole seconds such as 90d, 12h or 90s")
+    wrong = f"{expires_in!r} is no duration of whole seconds such as 90d, 12h or 90s"
+    seconds = None if expires_in is None else whole_seconds(expires_in, wrong)
     wanted = partial(
         wire.create_token,
         session.owner(user),
@@ -199,9 +189,7 @@ def open_(
     Its token is a short-lived named one of yours, in the fragment of the address: a browser sends that to nobody, and
     the page erases it at once. "Log out" revokes it, as `ams token revoke` does.
     """
-    seconds = whole_seconds(expires_in)
-    if not seconds:
-        raise Usage(f"--expires-in {expires_in!r} is no duration such as 8h or 30m")
+    seconds = whole_seconds(expires_in, f"--expires-in {expires_in!r} is no duration such as 8h or 30m")
     try:
         session.call(wire.get_console())
     except NotFound as error:

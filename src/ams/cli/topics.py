@@ -3,22 +3,13 @@
 from itertools import islice
 from typing import Annotated
 
-from ams.cli.arguments import (
-    Duration,
-    SchemaName,
-    TopicName,
-    option,
-    retention_seconds,
-    retention_text,
-    schema_names,
-    subscription_names,
-    time_of,
-)
+from ams.cli.arguments import Duration, SchemaName, TopicName, option, schema_names, subscription_names
 from ams.cli.command import Columns, CommandGroup, PageOptions, Session, columns_of
 from ams.cli.exit_codes import Usage
 from ams.cli.messages import MessageFilter, read_messages, show_lines
 from ams.cli.output import short_name
 from ams.cli.rights import TOPIC, NoUsers, Users
+from ams.cli.times import retention_seconds, retention_text, time_of
 from ams.client import wire
 from ams.client.wire import Call, TopicOffsets
 

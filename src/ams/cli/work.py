@@ -14,11 +14,12 @@ from typing import IO, Annotated
 
 import typer
 
-from ams.cli.arguments import SubscriptionName, option, seconds_said
+from ams.cli.arguments import SubscriptionName, option
 from ams.cli.command import PATIENCE, Session, with_options
 from ams.cli.exit_codes import Usage
 from ams.cli.messages import publish_time_of, saying_of_push
 from ams.cli.output import emit, json_line, note, printable, short_name
+from ams.cli.times import seconds_of
 from ams.client import ReceivedMessage, RetryLater, wire
 from ams.client.errors import ClientError, Conflict
 from ams.client.messages import MAX_DELAY
@@ -95,10 +96,7 @@ def _note_retry(error: ClientError, sent: int, _pause: float) -> None:
 
 
 def _seconds(text: str, name: str) -> float:
-    seconds = seconds_said(text)
-    if seconds is None:
-        raise Usage(f"{name} {text!r} is no duration such as 30s, 10m or 1h")
-    return seconds
+    return seconds_of(text, f"{name} {text!r} is no duration such as 30s, 10m or 1h")
 
 
 def _kill(process: "subprocess.Popen[bytes]") -> None:

@@ -8,8 +8,7 @@ import inspect
 import io
 import os
 from collections.abc import Callable, Sequence
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -28,15 +27,9 @@ Complete = Callable[[typer.Context, str], list[str]]
 Texts = list[str] | None  # values of a repeatable argument or option; None: absent
 
 
-class Shell(StrEnum):
-    """Shells that can complete."""
-
-    BASH = "bash"
-    ZSH = "zsh"
-    FISH = "fish"
-
-
-def completion(shell: Annotated[Shell, typer.Argument(metavar="SHELL", help="bash, zsh or fish.")]) -> None:
+def completion(
+    shell: Annotated[Literal["bash", "zsh", "fish"], typer.Argument(metavar="SHELL", help="bash, zsh or fish.")],
+) -> None:
     """Print the script that completes commands, options and names in a shell.
 
     For bash: `source <(ams completion bash)`, once, or in ~/.bashrc.

@@ -2,8 +2,7 @@
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass
-from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from ams.cli.arguments import option
 from ams.cli.command import Columns, OptionSet, PageOptions, Session, table, with_options
@@ -17,14 +16,6 @@ from ams.wire.actions import RECORDED
 Event = wire.AuditEvent
 
 
-class AuditResult(StrEnum):
-    """Result of an audited request."""
-
-    DONE = "done"
-    REFUSED = "refused"
-    FAILED = "failed"
-
-
 @dataclass(frozen=True, slots=True)
 class Filters(OptionSet):
     """Filters of events."""
@@ -34,7 +25,7 @@ class Filters(OptionSet):
     actor: Annotated[str, option("Only what this user or key did.", metavar="NAME")] = ""
     action: Annotated[str, option("Only actions that begin so: topics: or users:create.")] = ""
     address: Annotated[str, option("Only what came from this address.")] = ""
-    result: Annotated[AuditResult | None, option("Only what ended so.")] = None
+    result: Annotated[Literal["done", "refused", "failed"] | None, option("Only what ended so.")] = None
 
     @property
     def texts(self) -> dict[str, Any]:
@@ -102,5 +93,5 @@ def _table(events: Sequence[Event]) -> str:
 
 
 def _format_result(event: Event) -> str:
-    ended = event.result if event.result == AuditResult.DONE else f"{event.result} ({event.code}: {event.reason})"
+    ended = event.result if event.result == "done" else f"{event.result} ({event.code}: {event.reason})"
     return ended if event.times == 1 else f"{ended}, {event.times} times"

@@ -4,8 +4,7 @@ Secrets come from files and are never printed.
 """
 
 import sys
-from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -34,14 +33,6 @@ bindings = CommandGroup(
 IssuerName = Annotated[str, argument("ISSUER", "Name of the issuer.", issuer_names)]
 BindingName = Annotated[str, argument("NAME", "Name of the binding.", binding_names)]
 Owner = Annotated[str, option("Whose.", metavar="USER", complete=user_names, show_default=False)]
-
-
-class Introspect(StrEnum):
-    """Tokens to introspect at the issuer."""
-
-    NEVER = "never"
-    OPAQUE = "opaque"
-    ALWAYS = "always"
 
 
 def _keys(keys: wire.IssuerKeys) -> str:
@@ -89,7 +80,9 @@ def set_(
     audience: Annotated[Texts, option("One of them is in aud; may be repeated.")] = None,
     client: Annotated[Texts, option("One of them is azp or client_id; may be repeated.")] = None,
     jwks_url: Annotated[str | None, option("Where its keys are; default: as discovery says.")] = None,
-    introspect: Annotated[Introspect | None, option("Which tokens it is asked about.")] = None,
+    introspect: Annotated[
+        Literal["never", "opaque", "always"] | None, option("Which tokens it is asked about.")
+    ] = None,
     introspection_url: Annotated[str | None, option("Where; default: as discovery says.")] = None,
     client_id: Annotated[str | None, option("Client id for introspection.", metavar="ID")] = None,
     client_secret_file: Annotated[
@@ -110,7 +103,7 @@ def set_(
         "audiences": _some(audience),
         "clients": _some(client),
         "jwks_url": jwks_url,
-        "introspect": introspect.value if introspect else None,
+        "introspect": introspect,
         "introspection_url": introspection_url,
         "client_id": client_id,
         "client_secret": None if client_secret_file is None else _secret(client_secret_file),

@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -30,13 +29,6 @@ EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, tzin
 """Before and after every message."""
 MAX_KEEP_SECONDS = 30 * 86_400  # how long a secret of push may stay valid beside a new one
 SHOWN_ATTEMPTS = 10  # attempts of push that people are shown; `-o json` has all that are known
-
-
-class SubscriptionType(StrEnum):
-    """The types of subscriptions."""
-
-    ORDERED = "ordered"
-    PARALLEL = "parallel"
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,8 +141,8 @@ def create(
     topic: Annotated[str, option("The same as TOPIC.", complete=topic_names)] = "",
     ack_deadline: Annotated[int | None, option("Seconds to acknowledge in; the service's is 10.")] = None,
     kind: Annotated[
-        SubscriptionType, option("The options below are for parallel ones alone.", "--type")
-    ] = SubscriptionType.ORDERED,
+        Literal["ordered", "parallel"], option("The options below are for parallel ones alone.", "--type")
+    ] = "ordered",
     *,
     redelivery: Redelivery,
     filter_: Annotated[str, option("Deliver only what it matches, such as attributes:lang.", "--filter")] = "",
@@ -166,10 +158,10 @@ def create(
         **redelivery.given_fields,
         **keeping.given_fields,
     )
-    if kind is SubscriptionType.ORDERED and options != wire.ParallelOptions():
+    if kind == "ordered" and options != wire.ParallelOptions():
         raise Usage("those are options of a parallel subscription: give --type parallel")
     there = session.client.project(session.project).subscription(subscription)
-    parallel = options if kind is SubscriptionType.PARALLEL else None
+    parallel = options if kind == "parallel" else None
     made = there.create(topic or topic_too, ack_deadline=ack_deadline, parallel=parallel)
     session.show(made, _fields(made))
 

@@ -14,8 +14,7 @@ import time
 import tty
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
-from enum import StrEnum
-from typing import Annotated, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import httpx
 import msgspec
@@ -37,17 +36,8 @@ MAX_RATE_AGE_SECONDS = 2.5  # older rates count as 0: the service sends changes 
 _ALTERNATE, _BACK, _HOME, _REST = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l", "\x1b[H", "\x1b[J"
 
 
-class Order(StrEnum):
-    """Order of the rows."""
-
-    LAG = "lag"
-    AGE = "age"
-    IN = "in"
-    OUT = "out"
-    NAME = "name"
-
-
-KEYS = {each.value[0]: each for each in Order}  # keys that choose an order: its first letter
+Order = Literal["lag", "age", "in", "out", "name"]
+KEYS: Mapping[str, Order] = {"l": "lag", "a": "age", "i": "in", "o": "out", "n": "name"}  # they choose an order
 
 
 class ViewRow(msgspec.Struct, frozen=True):
@@ -73,9 +63,7 @@ class Picture(msgspec.Struct, frozen=True):
 @with_options
 def top(
     session: Session,
-    sort: Annotated[
-        Order, option("What comes first; while it is shown the keys l, a, i, o and n choose it.")
-    ] = Order.LAG,
+    sort: Annotated[Order, option("What comes first; while it is shown the keys l, a, i, o and n choose it.")] = "lag",
     match: Annotated[str, option("Only topics and subscriptions whose names are like this.", metavar="GLOB")] = "*",
     every: Annotated[float, option("Seconds between two pictures.", min=0.2)] = 1.0,
     once: Annotated[bool, option("One picture, of rates over a second or two, then end.", "--once")] = False,
@@ -185,11 +173,11 @@ class ViewWatch:
             for name, each in found.subscriptions.items()
         ]  # fmt: skip
         values: dict[Order, Callable[[ViewRow], float]] = {
-            Order.LAG: lambda row: row.lag or 0,
-            Order.AGE: lambda row: row.oldest_unacked_seconds or 0,
-            Order.IN: lambda row: row.published,
-            Order.OUT: lambda row: row.acknowledged or 0,
-            Order.NAME: lambda _: 0,
+            "lag": lambda row: row.lag or 0,
+            "age": lambda row: row.oldest_unacked_seconds or 0,
+            "in": lambda row: row.published,
+            "out": lambda row: row.acknowledged or 0,
+            "name": lambda _: 0,
         }
         rows = sorted([*subscriptions, *topics], key=lambda row: (-values[order](row), row.topic, row.subscription))
         return Picture(found.time, rows)

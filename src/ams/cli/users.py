@@ -1,8 +1,7 @@
 """`ams users`, `members`, `registrations` and `admin`: the users of the service, and their tokens."""
 
 from dataclasses import asdict, dataclass
-from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -43,14 +42,6 @@ class Person(OptionSet):
     last_name: Annotated[str | None, option("Last name.")] = None
     organization: Annotated[str | None, option("Organization.")] = None
     description: Annotated[str | None, option("What the user is for.")] = None
-
-
-class RegistrationStatus(StrEnum):
-    """Status of a registration."""
-
-    PENDING = "pending"
-    ACCEPTED = "accepted"
-    DECLINED = "declined"
 
 
 def without_token(user: wire.User) -> wire.User:
@@ -223,7 +214,7 @@ def register(session: Session, user: UserName, person: Person) -> Call[wire.Regi
 )
 def list_registrations(
     session: Session,
-    status: Annotated[RegistrationStatus | None, option("Only these.")] = None,
+    status: Annotated[Literal["pending", "accepted", "declined"] | None, option("Only these.")] = None,
     user: Annotated[str, option("Only those for this name.", metavar="USER")] = "",
     email: Annotated[str, option("Only those with this address.")] = "",
     organization: Annotated[str, option("Only those of this organization.")] = "",

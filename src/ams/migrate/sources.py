@@ -189,18 +189,15 @@ class Kafka:
             elif end > first:
                 self.other_partitions[each.topic] = self.other_partitions.get(each.topic, 0) + end - first
 
-    async def batches(self, topic: str, start: int, end: int, earliest: int = 0) -> Batches:
+    def batches(self, topic: str, start: int, end: int, earliest: int = 0) -> Batches:
         """Yield a topic's messages from `start` up to `end`, in order; unreadable ones are left out.
 
         No publish time is before `earliest`. Raises `Unavailable`.
         """
-        if end - start > _PARALLEL_READ_MESSAGES:
-            self._readers = self._readers or Readers()
-            read = self._readers.batches(partial(read_part, self._servers, topic), start, end, earliest)
-        else:
-            read = self.read(topic, start, end, earliest)
-        async for batch in read:
-            yield batch
+        if end - start <= _PARALLEL_READ_MESSAGES:
+            return self.read(topic, start, end, earliest)
+        self._readers = self._readers or Readers()
+        return self._readers.batches(partial(read_part, self._servers, topic), start, end, earliest)
 
     async def read(self, topic: str, start: int, end: int, earliest: int = 0) -> Batches:
         """Like `batches`, in this process."""

@@ -10,8 +10,7 @@ Here are the groups, keys, the audit log and `login`.
 """
 
 from collections.abc import Collection
-from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
 from ams.cli.arguments import Output, option
 from ams.cli.audit import File, Filters, show
@@ -39,13 +38,6 @@ keys = CommandGroup(
 )
 
 
-class Scope(StrEnum):
-    """Scope of a key."""
-
-    READ = "read"
-    WRITE = "write"
-
-
 @app.command()
 def serve() -> None:
     """Run the certificate service."""
@@ -68,7 +60,7 @@ def list_keys(session: AuthnSession) -> Call[authn.Keys]:
 def create_key(
     session: AuthnSession,
     name: KeyName,
-    scope: Annotated[Scope, option("Whether it may write, or read only.")] = Scope.READ,
+    scope: Annotated[Literal["read", "write"], option("Whether it may write, or read only.")] = "read",
 ) -> Call[authn.Key]:
     """Make a key and show it, this once."""
     return authn.create_key(name, scope)

@@ -70,10 +70,7 @@ def rules(texts: Iterable[str]) -> list[wire.RoleRule]:
         if not (project and role and entitlement):
             raise Usage(f"{text!r} must look like PROJECT=ROLE=ENTITLEMENT")
         roles.setdefault((entitlement, project), []).append(role)
-    return [
-        wire.RoleRule(entitlement=entitlement, project=project, roles=each)
-        for (entitlement, project), each in roles.items()
-    ]
+    return [wire.RoleRule(entitlement, project, each) for (entitlement, project), each in roles.items()]
 
 
 def format_rights(rights: Sequence[wire.Right] | None) -> str:

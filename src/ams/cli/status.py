@@ -40,9 +40,7 @@ def version(session: Session) -> None:
 
 
 def _texts(found: dict[str, Any]) -> dict[str, str]:
-    return {
-        name.replace("_", " "): value if isinstance(value, str) else json_line(value) for name, value in found.items()
-    }
+    return {name.replace("_", " "): each if isinstance(each, str) else json_line(each) for name, each in found.items()}
 
 
 @with_options

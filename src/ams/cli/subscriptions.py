@@ -48,10 +48,9 @@ class Redelivery(OptionSet):
         said: dict[str, Any] = {}
         if self.retry_min or self.retry_max:
             said["retry_policy"] = wire.RetryBackoff(_span(self.retry_min), _span(self.retry_max))
-        if self.dead_letter_topic or self.max_attempts:
-            said["dead_letter_policy"] = wire.DeadLetterPolicy(
-                self.dead_letter_topic or None, self.max_attempts or None
-            )
+        topic, attempts = self.dead_letter_topic or None, self.max_attempts or None
+        if topic or attempts:
+            said["dead_letter_policy"] = wire.DeadLetterPolicy(topic, attempts)
         return said
 
 

@@ -93,15 +93,12 @@ def top(
 
 def _names(session: Session, match: str) -> tuple[list[str], dict[str, str]]:
     """Return topics, and topics by subscription, up to the limit of a view; prints what was left out."""
-    every = PageOptions(every=True)
-    found = session.fetch_pages("topics", every, lambda page: wire.list_topics(session.project, **page.query))
-    topics = [short_name(each.name) for each in found.topics]
-    listed = session.fetch_pages(
-        "subscriptions", every, lambda page: wire.list_subscriptions(session.project, **page.query)
-    )
+    project, every = session.project, PageOptions(every=True)
+    found = session.fetch_pages("topics", every, lambda page: wire.list_topics(project, **page.query))
+    topics = fnmatch.filter((short_name(each.name) for each in found.topics), match)
+    listed = session.fetch_pages("subscriptions", every, lambda page: wire.list_subscriptions(project, **page.query))
     of_topic = {short_name(each.name): short_name(each.topic) for each in listed.subscriptions}
-    topics = [each for each in topics if fnmatch.fnmatchcase(each, match)]
-    of_topic = {name: topic for name, topic in of_topic.items() if fnmatch.fnmatchcase(name, match)}
+    of_topic = {name: of_topic[name] for name in fnmatch.filter(of_topic, match)}
     if len(topics) + len(of_topic) > MAX_NAMES:
         note(f"{len(topics) + len(of_topic)} names, {MAX_NAMES} are shown: choose others by --match")
         of_topic = dict(list(of_topic.items())[: MAX_NAMES // 2])
@@ -253,10 +250,7 @@ def _screen() -> Iterator[Callable[[], str]]:
         ready, _, _ = select.select([fd], [], [], 0)
         return os.read(fd, 1).decode("ascii", "ignore") if ready else ""
 
-    def raise_interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    handler = signal.signal(signal.SIGTERM, raise_interrupt)
+    handler = signal.signal(signal.SIGTERM, signal.default_int_handler)
     tty.setcbreak(fd)
     sys.stdout.write(_ALTERNATE)
     try:

@@ -260,12 +260,11 @@ class Held:
         self._tell("holding clients")
         proxy.route_clients("held")
         left = await proxy.drain(self._service, self._steps.drain)
+        late = f"{left} requests are not answered after {self._steps.drain:g} s"
         if left and all_answered:
-            raise Unusable(
-                f"{left} requests are not answered after {self._steps.drain:g} s: try again, or a longer --drain"
-            )
+            raise Unusable(f"{late}: try again, or a longer --drain")
         if left:
-            self._tell(f"{left} requests are not answered after {self._steps.drain:g} s")
+            self._tell(late)
 
     async def stop(self) -> None:
         """Stop the service."""

@@ -133,24 +133,22 @@ class _Returning:
 
     async def _give_messages(self, since: _Since) -> None:
         """Publish messages in order; the returned ids prove that nobody else publishes."""
-        line = since.topic.line
+        line, what = since.topic.line, since.topic.what
         async for batch in self._batches(since):
             attributes = [_comparable_attributes(dict(each.attributes)) for each in batch]
             changed = sum(kept != each.attributes for kept, each in zip(attributes, batch, strict=True))
             if changed:
                 done = f"{changed} messages lost quotes, backslashes or line breaks of attributes: it cannot keep them"
-                self._oddities.append(Oddity("attribute", since.topic.what, done))
+                self._oddities.append(Oddity("attribute", what, done))
             said = [{"data": each.data, "attributes": kept} for kept, each in zip(attributes, batch, strict=True)]
             call = wire.publish_encoded(line.project, line.name, json_body({"messages": said}))
             try:
                 published = await self._old.once(call)
             except (NotFound, InvalidInput) as error:
-                raise Unusable(
-                    f"the old service does not take messages of {since.topic.what}: {error.message}"
-                ) from None
+                raise Unusable(f"the old service does not take messages of {what}: {error.message}") from None
             ids = [str(each.offset) for each in batch]
             if published.message_ids != ids:
-                raise Unusable(f"the old service gave message {ids[0]} of {since.topic.what} another id: it is used")
+                raise Unusable(f"the old service gave message {ids[0]} of {what} another id: it is used")
             self._done += len(batch)
             self._progress(self._done, self._expected)
 

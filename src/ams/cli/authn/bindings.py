@@ -175,9 +175,8 @@ def import_csv(
     read = list(bulk.read_bindings(file, session.uuid_of))
     types = session.call(authn.list_service_types()).service_types
     wanted = [each for each in read if isinstance(each, bulk.DeclaredBinding)]
-    planned = {
-        each.wanted.place: each for each in bulk.plan(wanted, types, session.call(authn.list_bindings()).bindings)
-    }
+    there = session.call(authn.list_bindings()).bindings
+    planned = {each.wanted.place: each for each in bulk.plan(wanted, types, there)}
     reports = [each if isinstance(each, bulk.RecordReport) else planned[each.place].report for each in read]
     refused = [each for each in reports if each.outcome is bulk.RecordOutcome.REFUSED]
     if dry_run or refused:

@@ -148,16 +148,14 @@ def show(session: Session, reports: Sequence[RecordReport], *, applied: bool) ->
     session.show({"lines": reports, "applied": applied}, f"{lines}\n{summary}")
 
 
-def _wrong(
-    wanted: DeclaredBinding, service_type: authn.ServiceType | None, there: Mapping[str, DeclaredBinding]
-) -> str:
+def _wrong(wanted: DeclaredBinding, kind: authn.ServiceType | None, there: Mapping[str, DeclaredBinding]) -> str:
     if wanted.name not in there and not authn.is_name(wanted.name):
         return f"a name is {authn.NAME_RULE}"
-    if service_type is None:
+    if kind is None:
         return f"there is no service type {wanted.service_type}"
-    if wanted.host not in service_type.hosts:
+    if wanted.host not in kind.hosts:
         return f"{wanted.host} is no host of {wanted.service_type}"
-    if wanted.auth_type not in service_type.auth_types:
+    if wanted.auth_type not in kind.auth_types:
         return f"{wanted.service_type} takes no {wanted.auth_type}"
     return ""
 

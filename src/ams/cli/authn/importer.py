@@ -113,9 +113,8 @@ def reference_of(collections: Mapping[str, Sequence[Mapping[str, Any]]]) -> tupl
             try:
                 getattr(found, kind).append(readers[kind](place, document))
             except BadDocument as error:
-                unreadable.append(
-                    refuse_record(place, str(document.get("name", "")), str(error).removeprefix(f"{place}: "))
-                )
+                reason = str(error).removeprefix(f"{place}: ")
+                unreadable.append(refuse_record(place, str(document.get("name", "")), reason))
     return found, unreadable
 
 

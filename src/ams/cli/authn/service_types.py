@@ -35,7 +35,7 @@ VerifyHost = Annotated[bool | None, option("Whether a client's address must be o
 HeaderFiles = Annotated[Texts, option("A header and the file of its value; may be repeated.", metavar="NAME=FILE")]
 AccessKeyFile = Annotated[str | None, option("File of the access key, for service types with api-key.", metavar="FILE")]
 
-_SERVICE_TYPE: Columns = {
+_FIELDS: Columns = {
     "service type": "name",
     "uuid": "uuid",
     "type": "type",
@@ -48,21 +48,19 @@ _SERVICE_TYPE: Columns = {
 }
 
 
-@app.lists(
-    "service_types", columns_of(_SERVICE_TYPE, "service type", "type", "auth method", "auth types", "hosts", "uuid")
-)
+@app.lists("service_types", columns_of(_FIELDS, "service type", "type", "auth method", "auth types", "hosts", "uuid"))
 def list_(session: AuthnSession) -> Call[authn.ServiceTypes]:
     """List service types."""
     return authn.list_service_types()
 
 
-@app.shows(_SERVICE_TYPE)
+@app.shows(_FIELDS)
 def show(session: AuthnSession, service_type: ServiceTypeName) -> Call[authn.ServiceType]:
     """Show one service type."""
     return authn.get_service_type(service_type)
 
 
-@app.shows(_SERVICE_TYPE)
+@app.shows(_FIELDS)
 def create(
     session: AuthnSession,
     service_type: ServiceTypeName,
@@ -85,7 +83,7 @@ def create(
     )
 
 
-@app.shows(_SERVICE_TYPE)
+@app.shows(_FIELDS)
 def update(
     session: AuthnSession,
     service_type: ServiceTypeName,

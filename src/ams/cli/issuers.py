@@ -33,6 +33,7 @@ bindings = CommandGroup(
 IssuerName = Annotated[str, argument("ISSUER", "Name of the issuer.", issuer_names)]
 BindingName = Annotated[str, argument("NAME", "Name of the binding.", binding_names)]
 Owner = Annotated[str, option("Whose.", metavar="USER", complete=user_names, show_default=False)]
+Introspect = Literal["never", "opaque", "always"]
 
 
 def _keys(keys: wire.IssuerKeys) -> str:
@@ -80,9 +81,7 @@ def set_(
     audience: Annotated[Texts, option("One of them is in aud; may be repeated.")] = None,
     client: Annotated[Texts, option("One of them is azp or client_id; may be repeated.")] = None,
     jwks_url: Annotated[str | None, option("Where its keys are; default: as discovery says.")] = None,
-    introspect: Annotated[
-        Literal["never", "opaque", "always"] | None, option("Which tokens it is asked about.")
-    ] = None,
+    introspect: Annotated[Introspect | None, option("Which tokens it is asked about.")] = None,
     introspection_url: Annotated[str | None, option("Where; default: as discovery says.")] = None,
     client_id: Annotated[str | None, option("Client id for introspection.", metavar="ID")] = None,
     client_secret_file: Annotated[

@@ -34,6 +34,7 @@ CHUNK = 64 * 1024  # bytes per read of stdin; the lines of a chunk are one reque
 REQUEST_MESSAGES = 1000
 LONGEST_LINE = 16 * 2**20  # bytes; above the service's limit, small enough for memory
 
+AckId = Annotated[str, argument("ACKID", "Ack id or message id.")]
 Test = Callable[[PulledMessage], bool]
 
 
@@ -172,9 +173,7 @@ def pull(
 
 
 @with_options
-def ack(
-    session: Session, subscription: SubscriptionName, ack_id: Annotated[str, argument("ACKID", "Ack id or message id.")]
-) -> None:
+def ack(session: Session, subscription: SubscriptionName, ack_id: AckId) -> None:
     """Acknowledge a pulled message, of an ordered subscription all before it too."""
     whole = wire.ack_id(session.project, subscription, int(ack_id)) if ack_id.isdecimal() else ack_id
     with saying_of_push(session, subscription):

@@ -41,7 +41,9 @@ _MEBIBYTE = 2**20
 WORK_FOLDER = "ams-pipeline"  # where the folders of runs are, each under its name, unless `--work` says otherwise
 _TALKATIVE = {"spark.log.level": "WARN"}  # log settings of Spark with `--debug`
 
+Job = Annotated[str | None, argument("[JOB]", "Its options instead of all jobs.")]
 Table = Annotated[str, argument("TABLE", "Folder of the table.")]
+Version = Annotated[str, argument("VERSION", "A number, or a time: the version of then.")]
 Target = Annotated[str, argument("FILE|JOB", "Definition (.yaml; - is stdin), or job.")]
 Settings = Annotated[Texts, option("Option of the job; repeatable.", "--set", metavar="KEY=VALUE")]
 Work = Annotated[
@@ -119,10 +121,7 @@ def show(session: Session, target: Target, settings: Settings = None, work: Work
 
 
 @app.command(name="list")
-def list_jobs(
-    job: Annotated[str | None, argument("[JOB]", "Its options instead of all jobs.")] = None,
-    output: Output = Format.TABLE,
-) -> None:
+def list_jobs(job: Job = None, output: Output = Format.TABLE) -> None:
     """List the built-in jobs, or the options of one of them with their defaults."""
     require_extras("spark")
     from ams.pipeline.jobs import JOBS, load
@@ -226,9 +225,7 @@ def history(
 
 
 @tables.command()
-def restore(
-    table: Table, version: Annotated[str, argument("VERSION", "A number, or a time: the version of then.")]
-) -> None:
+def restore(table: Table, version: Version) -> None:
     """Make the rows those of an earlier version again; a new version, so it can be undone.
 
     The run that writes the table goes on with its next batch. What batches since that version brought is gone.

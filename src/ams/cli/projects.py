@@ -14,6 +14,8 @@ from ams.core.settings import size_number
 
 app = CommandGroup('ams projects create garden --description "What grows"', "ams projects list -o json")
 
+Description = Annotated[str, option("What the project is for.")]
+
 _FIELDS: Columns = {
     "project": "name",
     "description": "description",
@@ -27,9 +29,7 @@ _FIELDS: Columns = {
 
 
 @app.shows(_FIELDS)
-def create(
-    session: Session, name: ProjectName, description: Annotated[str, option("What the project is for.")] = ""
-) -> Call[wire.Project]:
+def create(session: Session, name: ProjectName, description: Description = "") -> Call[wire.Project]:
     """Make a project."""
     return wire.create_project(name, description)
 

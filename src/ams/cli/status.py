@@ -17,6 +17,7 @@ from ams.core.settings import duration_text
 
 metrics = CommandGroup()
 
+Details = Annotated[bool, option("Everything; for admins and viewers.", "--details")]
 Start = Annotated[str, option("First day, YYYY-MM-DD; default 1970-01-01.", "--from", metavar="DAY")]
 End = Annotated[str, option("Last day, YYYY-MM-DD, included; default today.", "--to", metavar="DAY")]
 Only = Annotated[Texts, option("Only this project; repeatable.", metavar="PROJECT", complete=project_names)]
@@ -24,9 +25,7 @@ Subscription = Annotated[str | None, argument("[SUB]", "Name of the subscription
 
 
 @with_options
-def status(
-    session: Session, details: Annotated[bool, option("Everything; for admins and viewers.", "--details")] = False
-) -> None:
+def status(session: Session, details: Details = False) -> None:
     """Show how the service is."""
     found = session.call(wire.get_status(details=details))
     session.show(found, _texts(found))

@@ -75,6 +75,7 @@ class Keeping(OptionSet):
         return {name: value for name, value in fields.items() if value is not None}
 
 
+Seconds = Annotated[int, argument("SECONDS", "0 to 600.")]
 _UNSET = {
     "retry": "retry_policy",
     "dead-letters": "dead_letter_policy",
@@ -276,9 +277,7 @@ def seek(
 
 
 @app.confirms("subscription {subscription} has {seconds} seconds to acknowledge")
-def ack_deadline(
-    session: Session, subscription: SubscriptionName, seconds: Annotated[int, argument("SECONDS", "0 to 600.")]
-) -> Call[None]:
+def ack_deadline(session: Session, subscription: SubscriptionName, seconds: Seconds) -> Call[None]:
     """Change how long after a pull messages may be acknowledged."""
     return wire.modify_ack_deadline(session.project, subscription, seconds)
 

@@ -31,6 +31,7 @@ ServiceRoles = Annotated[Texts, option("May be repeated.", metavar="ROLE")]
 ProjectRoles = Annotated[Texts, option("Role in a project; may be repeated.", metavar="PROJECT=ROLE")]
 MemberRoles = Annotated[Texts, option("project_admin, publisher or consumer; may be repeated.", metavar="ROLE")]
 Uuid = Annotated[str, argument("UUID", "The registration, as listed.")]
+Comment = Annotated[str, option("Why; kept with the registration.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,9 +237,7 @@ def accept_registration(session: Session, uuid: Uuid) -> Call[wire.User]:
 
 
 @registrations.confirms("registration {uuid} declined", name="decline")
-def decline_registration(
-    session: Session, uuid: Uuid, comment: Annotated[str, option("Why; kept with the registration.")] = ""
-) -> Call[None]:
+def decline_registration(session: Session, uuid: Uuid, comment: Comment = "") -> Call[None]:
     """Refuse a registration."""
     return wire.decline_registration(uuid, comment)
 

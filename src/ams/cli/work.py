@@ -25,7 +25,7 @@ from ams.client.errors import ClientError, Conflict
 from ams.client.messages import MAX_DELAY
 from ams.core.parallel_options import PARALLEL
 
-RETRY_EXIT_CODE = 75  # EX_TEMPFAIL: the program wants the message again later
+RETRY_CODE = 75  # EX_TEMPFAIL: the program wants the message again later
 _ATTRIBUTE = "AMS_ATTRIBUTE_"
 _OWN = ("AMS_MESSAGE_ID", "AMS_PUBLISH_TIME", "AMS_ORDERING_KEY", "AMS_DELIVERY_ATTEMPT")
 
@@ -39,9 +39,7 @@ def work(
     ],
     concurrency: Annotated[int, option("Programs that run at a time.", min=1)] = 1,
     time_limit: Annotated[str, option("How long a program may run, such as 10m; then it is killed.")] = "",
-    retry_after: Annotated[
-        str, option(f"After how long a message comes again at exit code {RETRY_EXIT_CODE}.")
-    ] = "60s",
+    retry_after: Annotated[str, option(f"After how long a message comes again at exit code {RETRY_CODE}.")] = "60s",
     max_lease: Annotated[str, option("How long a message is kept for a program that still runs.")] = "1h",
     max_messages: Annotated[int | None, option("End after so many messages.", min=1)] = None,
     exit_when_empty: Annotated[bool, option("End when there is nothing more: for cron.", "--exit-when-empty")] = False,
@@ -125,7 +123,7 @@ class _Programs:
         except OSError as error:
             note(printable(f"message {message.id}: {self._command[0]}: {error.strerror}"))
             raise RetryLater from error
-        if code == RETRY_EXIT_CODE:
+        if code == RETRY_CODE:
             note(f"message {message.id}: exit code {code}, again in {self._delay:g} seconds")
             raise RetryLater(self._delay)
         if code != 0:

@@ -237,9 +237,7 @@ async def copies(
     waiting: asyncio.Queue[ShadowRequest] = asyncio.Queue(MAX_WAITING_REQUESTS)
 
     async def take(scope: Mapping[str, Any], _receive: Receive, send: Send) -> None:
-        headers = {
-            name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"] if name in _HEADERS
-        }
+        headers = {str(name, "latin-1"): str(value, "latin-1") for name, value in scope["headers"] if name in _HEADERS}
         query = scope["query_string"].decode("latin-1")
         target = scope["raw_path"].decode("latin-1") + (f"?{query}" if query else "")
         if waiting.full():

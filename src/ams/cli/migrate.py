@@ -26,7 +26,6 @@ from ams.core.settings import environment
 if TYPE_CHECKING:
     from ams.migrate.cutover import Move, Proxy
     from ams.migrate.documents import Oddity
-    from ams.migrate.rollback import Returned
     from ams.migrate.shadow import Shadow, ShadowReport
     from ams.migrate.sources import ReferenceSource as OldSource
     from ams.migrate.verification import Verified
@@ -267,15 +266,8 @@ def back(
     from ams.migrate.rollback import back
 
     steps = Steps(_proxy(haproxy, map_file), drain, start=start)
-
-    async def work() -> "Returned":
-        there = OldService(old, environment().get(OLD_TOKEN, ""), source.old_ca)
-        try:
-            return await back(source.old_source, there, session.client, steps, progress("given back"), _step)
-        finally:
-            await there.close()
-
-    done = _run_cancellable(work())
+    there = OldService(old, environment().get(OLD_TOKEN, ""), source.old_ca)
+    done = _run_cancellable(back(source.old_source, there, session.client, steps, progress("given back"), _step))
     _write(done.oddities, {"messages": done.messages, "positions": done.positions}, session.output)
 
 

@@ -25,7 +25,7 @@ from ams.core.errors import Unusable
 from ams.migrate.conversion import Converted
 from ams.migrate.export_writer import plan
 from ams.migrate.message_copy import Copied, Copying
-from ams.migrate.sources import ReferenceSource
+from ams.migrate.sources import OpenReference, ReferenceSource
 from ams.migrate.verification import Difference, compare_served, compare_stored
 from ams.storage.files import Disk, write_whole
 
@@ -127,7 +127,7 @@ class Steps:
 class Move:
     """Source and target of a move."""
 
-    old: Callable[[], AbstractAsyncContextManager[ReferenceSource]]  # opens the old data
+    old: OpenReference
     new: Callable[[], AbstractAsyncContextManager[Installation]]
     """Opens the stopped installation that becomes the new service."""
     folder: str  # the data folder of that installation

@@ -6,8 +6,7 @@ the messages the same ids, because it counts in order and nobody else publishes;
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
 from ams.app.moving.exporter import Progress
@@ -21,7 +20,7 @@ from ams.migrate.cutover import Held, Steps, Tell, run_command
 from ams.migrate.documents import Oddity
 from ams.migrate.export_writer import plan
 from ams.migrate.requests import OldService, each_of
-from ams.migrate.sources import ReferenceSource
+from ams.migrate.sources import OpenReference, ReferenceSource
 from ams.storage.export_format import Subscription
 
 T = TypeVar("T")
@@ -46,18 +45,13 @@ class _Since(NamedTuple):
 
 
 async def back(
-    source: Callable[[], AbstractAsyncContextManager[ReferenceSource]],
-    old: OldService,
-    new: Client,
-    steps: Steps,
-    progress: Progress,
-    tell: Tell,
+    source: OpenReference, old: OldService, new: Client, steps: Steps, progress: Progress, tell: Tell
 ) -> Returned:
     """Switch back to the old service. Raises `Unusable` if that is not possible any more.
 
     `source` opens the old data; `old` and `new` are service_admin clients. Can be repeated after an interruption.
     """
-    async with Held("new", steps, tell) as held, source() as opened:
+    async with old, Held("new", steps, tell) as held, source() as opened:
         await held.begin(all_answered=True)
         if steps.start:
             tell("starting the old service")

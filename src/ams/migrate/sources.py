@@ -388,3 +388,6 @@ async def old_source(mongodb: str, database: str, kafka: str) -> AsyncIterator[R
     """Open the reference at these addresses until the block ends."""
     async with Kafka(kafka) as messages:
         yield ReferenceSource(mongodb, database, messages)
+
+
+OpenReference = Callable[[], contextlib.AbstractAsyncContextManager[ReferenceSource]]  # as `old_source`

@@ -25,11 +25,10 @@ MAX_NAMES = 200  # newest names offered to a shell
 
 Complete = Callable[[typer.Context, str], list[str]]
 Texts = list[str] | None  # values of a repeatable argument or option; None: absent
+Shell = Annotated[Literal["bash", "zsh", "fish"], typer.Argument(metavar="SHELL", help="bash, zsh or fish.")]
 
 
-def completion(
-    shell: Annotated[Literal["bash", "zsh", "fish"], typer.Argument(metavar="SHELL", help="bash, zsh or fish.")],
-) -> None:
+def completion(shell: Shell) -> None:
     """Print the script that completes commands, options and names in a shell.
 
     For bash: `source <(ams completion bash)`, once, or in ~/.bashrc.

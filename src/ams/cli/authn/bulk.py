@@ -20,6 +20,8 @@ from ams.core.errors import BadDocument
 
 REQUIRED_COLUMNS = ("name", "service_type", "host", "auth_identifier")
 COLUMNS = (*REQUIRED_COLUMNS, "unique_key", "user", "auth_type", "issuer")
+SAME_FIELDS = ("host", "auth_identifier", "unique_key", "auth_type", "issuer")
+"""Fields of a binding with the same form in a file and in the API."""
 
 Ask = Callable[[Call[Any]], Any]
 UuidOf = Callable[[str], str]  # returns the uuid of an AMS user by name; raises a `ClientError`
@@ -104,11 +106,7 @@ def plan(
             place="",
             name=each.name,
             service_type=names_of_types.get(each.service_uuid, each.service_uuid),
-            host=each.host,
-            auth_identifier=each.auth_identifier,
-            unique_key=each.unique_key,
-            auth_type=each.auth_type,
-            issuer=each.issuer,
+            **{field: getattr(each, field) for field in SAME_FIELDS},
         )
         for each in bindings
     }
@@ -160,13 +158,11 @@ def _wrong(wanted: DeclaredBinding, kind: authn.ServiceType | None, there: Mappi
     return ""
 
 
-_FIELDS = ("service_type", "host", "auth_identifier", "unique_key", "auth_type", "issuer")
-
-
 def _compare_binding(wanted: DeclaredBinding, there: DeclaredBinding | None) -> PlannedBinding:
     if there is None:
         return PlannedBinding(wanted, RecordOutcome.MADE)
-    said = {name: getattr(wanted, name) for name in _FIELDS if getattr(wanted, name) is not None}
+    names = [name for name in ("service_type", *SAME_FIELDS) if getattr(wanted, name) is not None]
+    said = {name: getattr(wanted, name) for name in names}
     changes = {name: value for name, value in said.items() if value != getattr(there, name)}
     if not changes:
         return PlannedBinding(wanted, RecordOutcome.SAME)
@@ -177,17 +173,8 @@ def _send_binding(planned: PlannedBinding, uuids: Mapping[str, str], ask: Ask) -
     wanted = planned.wanted
     try:
         if planned.outcome is RecordOutcome.MADE:
-            ask(
-                authn.create_binding(
-                    wanted.name,
-                    uuids[wanted.service_type],
-                    wanted.host,
-                    wanted.auth_identifier,
-                    wanted.unique_key,
-                    auth_type=wanted.auth_type,
-                    issuer=wanted.issuer or "",
-                )
-            )
+            said = {name: getattr(wanted, name) or "" for name in SAME_FIELDS}
+            ask(authn.create_binding(wanted.name, uuids[wanted.service_type], **said))
         elif planned.outcome is RecordOutcome.CHANGED:
             changes = dict(planned.changes)
             if "service_type" in changes:

@@ -298,13 +298,10 @@ class _Import:
             return refuse_record(old.place, name, f"it has logins by {OIDC} only, which never worked")
         if OIDC in old.auth_types:
             self.notes.append(f"service type {name}: logins by {OIDC} never worked there and are left out")
-        call = authn.create_service_type(
-            name, old.hosts, auth_types=auth_types, auth_method=old.auth_method, kind=old.type
-        )
+        logins: dict[str, Any] = {"auth_types": auth_types, "auth_method": old.auth_method}
+        call = authn.create_service_type(name, old.hosts, kind=old.type, **logins)
         # Like the service's answer: later records are checked against it, also in a dry run.
-        made = authn.ServiceType(
-            name=name, hosts=list(old.hosts), auth_types=auth_types, auth_method=old.auth_method, type=old.type, uuid=""
-        )
+        made = authn.ServiceType(name=name, hosts=list(old.hosts), type=old.type, uuid="", **logins)
         try:
             self._types[name] = made if self._dry_run else self._ask(call)
         except Refused as error:

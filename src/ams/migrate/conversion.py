@@ -109,14 +109,10 @@ class Converted:
         return [each for each in self.subscriptions if (each.project, each.topic) in topics]
 
     def lines(self) -> Iterator[Line]:
-        """Yield the lines after the messages, in the order of an export."""
-        yield from self.users
-        yield from self.projects
-        yield from self.memberships
-        yield from self.schemas
-        yield from (topic.line for topic in self.topics)
-        yield from self.subscriptions
-        yield from self.registrations
+        """Return the lines after the messages, in the order of an export."""
+        topics = (topic.line for topic in self.topics)
+        named = itertools.chain(self.memberships, self.schemas, topics, self.subscriptions, self.registrations)
+        return itertools.chain(self.users, self.projects, named)
 
 
 def kafka_topic(project_uuid: str, topic: str) -> str:

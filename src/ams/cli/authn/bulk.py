@@ -161,9 +161,8 @@ def _wrong(wanted: DeclaredBinding, kind: authn.ServiceType | None, there: Mappi
 def _compare_binding(wanted: DeclaredBinding, there: DeclaredBinding | None) -> PlannedBinding:
     if there is None:
         return PlannedBinding(wanted, RecordOutcome.MADE)
-    names = [name for name in ("service_type", *SAME_FIELDS) if getattr(wanted, name) is not None]
-    said = {name: getattr(wanted, name) for name in names}
-    changes = {name: value for name, value in said.items() if value != getattr(there, name)}
+    said = {name: getattr(wanted, name) for name in ("service_type", *SAME_FIELDS)}
+    changes = {name: value for name, value in said.items() if value not in (None, getattr(there, name))}
     if not changes:
         return PlannedBinding(wanted, RecordOutcome.SAME)
     return PlannedBinding(wanted, RecordOutcome.CHANGED, ", ".join(changes), changes)

@@ -234,12 +234,12 @@ def cut(
     Whatever fails leads clients to the old service again; then run it again. Without --haproxy, hold clients yourself.
     """
     require_extras("migrate")
-    from ams.migrate.cutover import NewService, Steps, cut
+    from ams.migrate.cutover import Steps, cut
 
     ask = _ask if sys.stdin.isatty() else None
     steps = Steps(_proxy(haproxy, map_file), drain, stop, start, restore, stop_new, patience, ask)
-    service = NewService(session.client, session.at.token, session.at.ca)
-    done = _run_cancellable(cut(_move(source, data, config), service, steps, progress("copied"), _step))
+    move = _move(source, data, config)
+    done = _run_cancellable(cut(move, session.client, session.at, steps, progress("copied"), _step))
     now = {"copied now": done.copied.messages, "milliseconds held": round(done.seconds * 1000)}
     _write(done.plan.oddities, {**done.plan.counts, **now}, session.output)
 

@@ -78,7 +78,7 @@ def set_(
         token = sys.stdin.readline().strip()
         if not token or not token.isascii() or not token.isprintable():
             raise Usage("standard input does not hold a token")
-        kept = token_path(path, name)
+        kept = _token_path(path, name)
         write_secret(kept, f"{token}\n")
         said["token_file"] = os.path.basename(kept)
     elif token_file is not None:
@@ -105,7 +105,7 @@ def remove(name: Name) -> None:
     left = {each: table for each, table in found.tables.items() if each != name}
     write_profiles(path, Profiles(left, None if found.current == name else found.current))
     with contextlib.suppress(FileNotFoundError):
-        os.unlink(token_path(path, name))
+        os.unlink(_token_path(path, name))
     note(f"profile {name} is removed")
 
 
@@ -146,8 +146,7 @@ def write_profiles(path: str, profiles: Profiles) -> None:
     write_secret(path, "\n".join(lines))
 
 
-def token_path(path: str, name: str) -> str:
-    """Return the path of a profile's token file, beside the profiles file."""
+def _token_path(path: str, name: str) -> str:
     return os.path.join(os.path.dirname(path), f"{name}.token")
 
 

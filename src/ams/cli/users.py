@@ -45,13 +45,12 @@ class Person(OptionSet):
     description: Annotated[str | None, option("What the user is for.")] = None
 
 
-def without_token(user: wire.User) -> wire.User:
-    """Return the user as it may be printed."""
+def _without_token(user: wire.User) -> wire.User:
     return msgspec.structs.replace(user, token="")
 
 
 def _without_tokens(found: wire.Users) -> wire.Users:
-    return msgspec.structs.replace(found, users=[without_token(each) for each in found.users])
+    return msgspec.structs.replace(found, users=[_without_token(each) for each in found.users])
 
 
 def _projects(user: wire.User) -> str:
@@ -86,7 +85,7 @@ def list_(
     return wire.list_users(project=member_of, details=True, **page.query)
 
 
-@app.shows(_FIELDS, shown=without_token)
+@app.shows(_FIELDS, shown=_without_token)
 def show(session: Session, user: UserName) -> Call[wire.User]:
     """Show one user; the token is not shown."""
     return wire.get_user(user)
@@ -100,7 +99,7 @@ def create(
     return wire.create_user(user, _details(person, service_role, role))
 
 
-@app.shows(_FIELDS, shown=without_token)
+@app.shows(_FIELDS, shown=_without_token)
 def update(
     session: Session,
     user: UserName,
@@ -145,7 +144,7 @@ def list_members(session: Session, page: PageOptions) -> Call[wire.Users]:
     return wire.list_members(session.project, details=True, **page.query)
 
 
-@members.shows(_FIELDS, shown=without_token, name="show")
+@members.shows(_FIELDS, shown=_without_token, name="show")
 def show_member(session: Session, user: MemberName) -> Call[wire.User]:
     """Show one member; the token is not shown."""
     return wire.get_member(session.project, user)
@@ -157,13 +156,13 @@ def create_member(session: Session, user: UserName, role: MemberRoles = None, em
     return wire.create_member(session.project, user, role or (), email=email)
 
 
-@members.shows(_FIELDS, shown=without_token, name="add")
+@members.shows(_FIELDS, shown=_without_token, name="add")
 def add_member(session: Session, user: UserName, role: MemberRoles = None) -> Call[wire.User]:
     """Make an existing user a member."""
     return wire.add_member(session.project, user, role or ())
 
 
-@members.shows(_FIELDS, shown=without_token, name="update")
+@members.shows(_FIELDS, shown=_without_token, name="update")
 def update_member(
     session: Session,
     user: MemberName,

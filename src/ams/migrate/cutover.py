@@ -20,6 +20,7 @@ from typing import Any, Literal, NamedTuple
 
 from ams.app.moving.exporter import Installation, Progress
 from ams.client import Client, wire
+from ams.client.connection import ConnectionSettings
 from ams.client.errors import ClientError, NotAllowed, NotAuthenticated
 from ams.core.errors import Unusable
 from ams.migrate.conversion import Converted
@@ -134,15 +135,6 @@ class Move:
     service_token: str = field(default="", repr=False)  # a service_admin's token without a user
 
 
-@dataclass(frozen=True, slots=True)
-class NewService:
-    """A service_admin's access to the running new service."""
-
-    client: Client
-    token: str = field(repr=False)  # the client's
-    ca: str | None = None
-
-
 class Cut(NamedTuple):
     """Result of a cut."""
 
@@ -158,13 +150,12 @@ async def copy(move: Move, progress: Progress) -> tuple[Converted, Copied]:
 
 
 async def _round(old: ReferenceSource, copying: Copying) -> tuple[Converted, Copied]:
-    documents = await old.documents()
-    found = plan(documents, old.messages)
+    found = plan(await old.documents(), old.messages)
     return found, await copying.round(found)
 
 
-async def cut(move: Move, service: NewService, steps: Steps, progress: Progress, tell: Tell) -> Cut:
-    """Switch to the new service. Raises `Unusable`, `Unavailable`, `ClientError`."""
+async def cut(move: Move, client: Client, at: ConnectionSettings, steps: Steps, progress: Progress, tell: Tell) -> Cut:
+    """Switch to the new service, where `client` is a service_admin. Raises `Unusable`, `Unavailable`, `ClientError`."""
     if not steps.stop and steps.ask is None:  # the old service would run during the last copy
         raise Unusable("say by --stop what stops the old service, or run this where somebody can be asked to")
     async with Held("old", steps, tell) as held, move.old() as old:
@@ -173,20 +164,19 @@ async def cut(move: Move, service: NewService, steps: Steps, progress: Progress,
             tell("copying what is new, while the old service goes on")
             first, _ = await _round(old, copying)
             admins = {each.token for each in first.users if "service_admin" in each.service_roles}
-            if service.token not in admins | {move.service_token} or not service.token:
+            if at.token not in admins | {move.service_token} or not at.token:
                 raise Unusable("the token is not that of a service_admin of the old service: see AMS_TOKEN")
             began = time.monotonic()
             await held.begin(all_answered=False)
             await held.stop()
             tell("copying the rest: messages, users, topics, positions")
-            documents = await old.documents()
-            found = plan(documents, old.messages, await copying.bounds())
+            found = plan(await old.documents(), old.messages, await copying.bounds())
             copied = await copying.finish(found)
             _check(await compare_stored(found, target, old.messages))
         held.is_new_started = True  # now, or soon
-        await _start(service.client, steps, tell)
+        await _start(client, steps, tell)
         tell("trying every token")
-        _check(await compare_served(found, service.client, service.ca))
+        _check(await compare_served(found, client, at.ca))
         await _check_still(old, found)
         await held.route_clients("new", steps.patience)  # clients may use it from now on: the only way back is `back`
         Copying.end(move.folder)

@@ -3,10 +3,10 @@
 A command is a function: its parameters are its arguments and options, its docstring is its help. Most return the call
 to send; the decorator says how the answer is printed:
 
-    app = Group("ams topics create readings")
+    app = CommandGroup("ams topics create readings")
 
     @app.lists("topics", {"TOPIC": lambda each: short_name(each.name), "CREATED": "created_on"})
-    def list_(session: Session, page: Page) -> Call[wire.Topics]:
+    def list_(session: Session, page: PageOptions) -> Call[wire.Topics]:
         '''List the topics of the project, newest first.'''
         return wire.list_topics(session.project, **page.query)
 

@@ -39,8 +39,10 @@ T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 Columns = Mapping[str, str | Callable[[Any], str]]
 """Headers of a table, or names of fields, each with an attribute of the item or a function that makes its text."""
-Text = Columns | Callable[[Any], str | Mapping[str, str]]  # an answer for people: its fields, or what makes its text
-Select = Callable[[Any], Any] | None  # selects the part of an answer to print
+AnswerText = (
+    Columns | Callable[[Any], str | Mapping[str, str]]
+)  # an answer for people: its fields, or what makes its text
+AnswerPart = Callable[[Any], Any] | None  # selects the part of an answer to print
 
 PATIENCE = Retry(attempts=None, total=30.0, first=0.5, longest=2.0)
 """Retry policy of long-running commands, long enough for a restart of the service."""
@@ -197,7 +199,7 @@ class CommandGroup(typer.Typer):
 
         return add
 
-    def shows(self, text: Text, *, shown: Select = None, name: str | None = None) -> Callable[[F], F]:
+    def shows(self, text: AnswerText, *, shown: AnswerPart = None, name: str | None = None) -> Callable[[F], F]:
         """Add a command that prints the answer as fields or `text` for people; `shown` selects the part to print."""
 
         def write_answer(session: Session, ask: Callable[..., Call[Any]], _: Mapping[str, Any]) -> None:
@@ -207,7 +209,7 @@ class CommandGroup(typer.Typer):
 
         return self._asks(name, write_answer)
 
-    def lists(self, items: str, columns: Columns, *, shown: Select = None, name: str = "list") -> Callable[[F], F]:
+    def lists(self, items: str, columns: Columns, *, shown: AnswerPart = None, name: str = "list") -> Callable[[F], F]:
         """Add a command that prints a list as a table; `items` is the list's field in the answer.
 
         With a `PageOptions` parameter it gets one page or all.

@@ -39,9 +39,7 @@ T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 Columns = Mapping[str, str | Callable[[Any], str]]
 """Headers of a table, or names of fields, each with an attribute of the item or a function that makes its text."""
-AnswerText = (
-    Columns | Callable[[Any], str | Mapping[str, str]]
-)  # an answer for people: its fields, or what makes its text
+AnswerText = Columns | Callable[[Any], str | Mapping[str, str]]  # fields of an answer, or what makes its text
 AnswerPart = Callable[[Any], Any] | None  # selects the part of an answer to print
 
 PATIENCE = Retry(attempts=None, total=30.0, first=0.5, longest=2.0)

@@ -29,8 +29,8 @@ CALLED_OTHERWISE = {
 }  # fmt: skip
 """Packages whose modules have other names, or that a declared one installs and exposes in its own interface."""
 ONLY_WITH_A_SERVICE = (
-    "ams.app", "ams.authn", "ams.cli.protobuf_messages",
-    "ams.cli.serve", "ams.core.telemetry", "ams.core.supervisor", "ams.storage",
+    "ams.app", "ams.authn", "ams.cli.serve", "ams.core.telemetry", "ams.core.supervisor", "ams.storage",
+    "ams.validation.protobuf",
 )  # fmt: skip
 """Modules that commands import after `need("service")`."""
 OWN_EXTRA = ("ams.migrate", "ams.pipeline", "ams.tables")

@@ -69,7 +69,7 @@ class World:
     async def finish(self) -> tuple[Copied, list[str]]:
         async with self.open_copying() as (copying, _):
             found = plan(self.documents, self.kafka, await copying.bounds())
-            return await copying.finish(found), [each.done for each in found.found.oddities]
+            return await copying.finish(found), [each.done for each in found.oddities]
 
     async def stored_messages(self) -> list[tuple[int, str]]:
         async with installation(self.settings) as target:

@@ -4,7 +4,8 @@ Most modules are named after their commands. The others:
 
     main             the entry point: finds the command and loads only that one
     command          declares client commands
-    arguments        shared arguments and options; durations and times; shell completion
+    arguments        shared arguments and options; shell completion
+    times            durations and times
     output           plain columns or JSON on stdout, everything else on stderr
     exit_codes       exit codes, and errors in one line
     extras           optional dependencies of commands
@@ -15,7 +16,7 @@ Most modules are named after their commands. The others:
     users            `ams users`, `members`, `registrations` and `admin`
     tokens           `ams token` and `open`
     issuers          `ams issuers` and `bindings`
-    subscriptions    `ams subs` and `snapshots`; parallel_options: options of parallel subscriptions
+    subscriptions    `ams subs` and `snapshots`, and options of parallel subscriptions
     rights           `ams acl`, and reading and writing rights
     messages         `ams publish`, `pull`, `ack` and `tail`
     pipeline         `ams pipeline` and `archive`

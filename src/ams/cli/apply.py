@@ -70,10 +70,8 @@ def apply(
             if not yes:
                 _confirm(session)
             _check_secrets(steps)
-            makes_users = any(
-                each.change is StepSign.ADD and each.key.kind in (ResourceKind.USER, ResourceKind.MEMBER)
-                for each in steps
-            )
+            people = (ResourceKind.USER, ResourceKind.MEMBER)
+            makes_users = any(each.change is StepSign.ADD and each.key.kind in people for each in steps)
             with tokens_to(tokens if makes_users else None) as kept:
                 carry_out(steps, ask, kept, make_plan, lambda text: note(printable(text)))
             made = kept.made

@@ -1,4 +1,4 @@
-"""Shared arguments and options, durations and times, and shell completion.
+"""Shared arguments and options, and shell completion.
 
 Names are completed from the service: within `COMPLETION_SECONDS` or not at all, and no error is shown.
 """
@@ -8,9 +8,7 @@ import inspect
 import io
 import os
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -18,30 +16,19 @@ from ams.cli.exit_codes import Usage
 from ams.cli.output import Format, short_name
 from ams.client import wire
 from ams.client.wire import Call
-from ams.core import settings
-from ams.core.clock import utc_text
-from ams.core.settings import duration_seconds, duration_text
 
 if TYPE_CHECKING:
     from ams.cli.command import Session
-
-T = TypeVar("T")
 
 COMPLETION_SECONDS = 1.0
 MAX_NAMES = 200  # newest names offered to a shell
 
 Complete = Callable[[typer.Context, str], list[str]]
+Texts = list[str] | None  # values of a repeatable argument or option; None: absent
+Shell = Annotated[Literal["bash", "zsh", "fish"], typer.Argument(metavar="SHELL", help="bash, zsh or fish.")]
 
 
-class Shell(StrEnum):
-    """Shells that can complete."""
-
-    BASH = "bash"
-    ZSH = "zsh"
-    FISH = "fish"
-
-
-def completion(shell: Annotated[Shell, typer.Argument(metavar="SHELL", help="bash, zsh or fish.")]) -> None:
+def completion(shell: Shell) -> None:
     """Print the script that completes commands, options and names in a shell.
 
     For bash: `source <(ams completion bash)`, once, or in ~/.bashrc.
@@ -126,7 +113,7 @@ MemberName = Annotated[str, argument("USER", "Name of the member.", member_names
 MemberNames = Annotated[list[str], argument("USER...", "Names of members.", member_names)]
 Resource = Annotated[str, argument("RESOURCE", "topics/TOPIC or subs/SUB.", resource_names)]
 
-AttributePairs = Annotated[list[str] | None, option("Attribute; may be repeated.", "--attr", metavar="NAME=VALUE")]
+AttributePairs = Annotated[Texts, option("Attribute; may be repeated.", metavar="NAME=VALUE")]
 DataFolder = Annotated[str, option("The data folder.", "--data", envvar="AMS_DATA")]  # its default is `DATA_FOLDER`
 Output = Annotated[Format, option("For people or for programs.", "--output", "-o")]  # its default is `Format.TABLE`
 
@@ -142,48 +129,4 @@ def pairs(texts: Sequence[str] | None, name: str, form: str = "KEY=VALUE") -> di
 
 
 Duration = Annotated[str, argument("DURATION", "Such as 7d or 12h, or default.")]
-"""How long messages are kept; `retention_seconds` reads it."""
-
-
-def retention_seconds(text: str) -> int:
-    """Read a duration in whole seconds, `default` as 0. Raises `Usage`, also above a year."""
-    return _or_usage(settings.retention_seconds, text)
-
-
-def retention_text(seconds: int) -> str:
-    """Format a duration; empty for 0."""
-    return duration_text(seconds) if seconds else ""
-
-
-def whole_seconds(text: str) -> int | None:
-    """Read a duration of whole seconds; None if invalid."""
-    read = seconds_said(text)
-    return int(read) if read is not None and read % 1 == 0 else None
-
-
-def seconds_said(text: str) -> float | None:
-    """Read a duration in seconds; None if invalid."""
-    with contextlib.suppress(ValueError, KeyError):
-        return duration_seconds(text)
-    return None
-
-
-def time_of(text: str) -> datetime:
-    """Read an ISO 8601 time; a day is its midnight, no zone is UTC. Raises `ValueError`."""
-    try:
-        read = datetime.fromisoformat(text)
-    except ValueError:
-        raise ValueError(f"{text!r} is no time such as 2030-05-01 or 2030-05-01T12:00:00Z") from None
-    return read if read.tzinfo else read.replace(tzinfo=UTC)
-
-
-def time_text(text: str) -> str:
-    """Convert a time to the service's form, in UTC and whole seconds. Raises `Usage`."""
-    return _or_usage(utc_text, text)
-
-
-def _or_usage(read: Callable[[str], T], text: str) -> T:
-    try:
-        return read(text)
-    except ValueError as error:
-        raise Usage(str(error)) from None
+"""How long messages are kept; `ams.cli.times.retention_seconds` reads it."""

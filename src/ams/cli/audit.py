@@ -2,12 +2,11 @@
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass
-from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from ams.cli.arguments import option
 from ams.cli.command import Columns, OptionSet, PageOptions, Session, table, with_options
-from ams.cli.exit_codes import Usage
+from ams.cli.exit_codes import Usage, file_named
 from ams.cli.extras import require_extras
 from ams.cli.output import emit, json_line
 from ams.client import wire
@@ -15,14 +14,6 @@ from ams.core.errors import Unusable
 from ams.wire.actions import RECORDED
 
 Event = wire.AuditEvent
-
-
-class AuditResult(StrEnum):
-    """Result of an audited request."""
-
-    DONE = "done"
-    REFUSED = "refused"
-    FAILED = "failed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +25,7 @@ class Filters(OptionSet):
     actor: Annotated[str, option("Only what this user or key did.", metavar="NAME")] = ""
     action: Annotated[str, option("Only actions that begin so: topics: or users:create.")] = ""
     address: Annotated[str, option("Only what came from this address.")] = ""
-    result: Annotated[AuditResult | None, option("Only what ended so.")] = None
+    result: Annotated[Literal["done", "refused", "failed"] | None, option("Only what ended so.")] = None
 
     @property
     def texts(self) -> dict[str, Any]:
@@ -42,9 +33,7 @@ class Filters(OptionSet):
         return {**asdict(self), "result": self.result or ""}
 
 
-File = Annotated[
-    str, option("Read this file of events instead: audit.jsonl of a data folder.", "--file", metavar="PATH")
-]
+File = Annotated[str, option("Read this file of events instead: audit.jsonl of a data folder.", metavar="PATH")]
 
 
 @with_options
@@ -78,13 +67,11 @@ def show(
 
     asked, actions = event_filter(filters.texts.get), set(recorded_actions())
     lines = []
-    try:
+    with file_named(file, Unusable):
         for event in events_in(file):
             actions.add(event.action)  # older versions may have recorded others
             if matches(asked, event):
                 lines.append(wire_line(event))
-    except OSError as error:
-        raise Unusable(f"{file}: {error.strerror}") from error
     event_filter(filters.texts.get, actions)
     if session.for_programs:
         for line in lines:
@@ -106,5 +93,5 @@ def _table(events: Sequence[Event]) -> str:
 
 
 def _format_result(event: Event) -> str:
-    ended = event.result if event.result == AuditResult.DONE else f"{event.result} ({event.code}: {event.reason})"
+    ended = event.result if event.result == "done" else f"{event.result} ({event.code}: {event.reason})"
     return ended if event.times == 1 else f"{ended}, {event.times} times"

@@ -44,7 +44,7 @@ class Load(OptionSet):
 
 
 Batch = Annotated[int, option("Messages in each request.", min=1, max=10_000)]
-Connections = Annotated[int, option("Callers at a time, each with a connection.", min=1, max=1000)]
+Callers = Annotated[int, option("Callers at a time, each with a connection.", min=1, max=1000)]
 OfTopic = Annotated[str | None, option("Publish to this topic, which stays.", metavar="TOPIC")]
 
 
@@ -127,9 +127,7 @@ class CallTally:
 
 
 @app.does()
-def publish(
-    session: Session, load: Load, batch: Batch = 100, connections: Connections = 4, topic: OfTopic = None
-) -> None:
+def publish(session: Session, load: Load, batch: Batch = 100, connections: Callers = 4, topic: OfTopic = None) -> None:
     """Publish as fast as the service takes it."""
     with _topic(session, topic) as to:
         request = [Message(os.urandom(load.size)) for _ in range(batch)]

@@ -3,10 +3,10 @@
 A command is a function: its parameters are its arguments and options, its docstring is its help. Most return the call
 to send; the decorator says how the answer is printed:
 
-    app = Group("ams topics create readings")
+    app = CommandGroup("ams topics create readings")
 
     @app.lists("topics", {"TOPIC": lambda each: short_name(each.name), "CREATED": "created_on"})
-    def list_(session: Session, page: Page) -> Call[wire.Topics]:
+    def list_(session: Session, page: PageOptions) -> Call[wire.Topics]:
         '''List the topics of the project, newest first.'''
         return wire.list_topics(session.project, **page.query)
 
@@ -39,6 +39,8 @@ T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 Columns = Mapping[str, str | Callable[[Any], str]]
 """Headers of a table, or names of fields, each with an attribute of the item or a function that makes its text."""
+AnswerText = Columns | Callable[[Any], str | Mapping[str, str]]  # fields of an answer, or what makes its text
+AnswerPart = Callable[[Any], Any] | None  # selects the part of an answer to print
 
 PATIENCE = Retry(attempts=None, total=30.0, first=0.5, longest=2.0)
 """Retry policy of long-running commands, long enough for a restart of the service."""
@@ -182,7 +184,9 @@ class CommandGroup(typer.Typer):
 
     def __init__(self, *lines: str, help: str | None = None) -> None:  # noqa: A002  # as Typer calls it
         """Make a group; `lines` are examples below the help."""
-        super().__init__(help=help, no_args_is_help=True, epilog=examples(*lines) if lines else None)
+        # The first line makes Typer keep the line ends.
+        examples = "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines)])
+        super().__init__(help=help, no_args_is_help=True, epilog=examples if lines else None)
 
     def does(self, name: str | None = None) -> Callable[[F], F]:
         """Add a command that takes option sets and prints its own output."""
@@ -193,13 +197,7 @@ class CommandGroup(typer.Typer):
 
         return add
 
-    def shows(
-        self,
-        text: Columns | Callable[[Any], str | Mapping[str, str]],
-        *,
-        shown: Callable[[Any], Any] | None = None,
-        name: str | None = None,
-    ) -> Callable[[F], F]:
+    def shows(self, text: AnswerText, *, shown: AnswerPart = None, name: str | None = None) -> Callable[[F], F]:
         """Add a command that prints the answer as fields or `text` for people; `shown` selects the part to print."""
 
         def write_answer(session: Session, ask: Callable[..., Call[Any]], _: Mapping[str, Any]) -> None:
@@ -209,9 +207,7 @@ class CommandGroup(typer.Typer):
 
         return self._asks(name, write_answer)
 
-    def lists(
-        self, items: str, columns: Columns, *, shown: Callable[[Any], Any] | None = None, name: str = "list"
-    ) -> Callable[[F], F]:
+    def lists(self, items: str, columns: Columns, *, shown: AnswerPart = None, name: str = "list") -> Callable[[F], F]:
         """Add a command that prints a list as a table; `items` is the list's field in the answer.
 
         With a `PageOptions` parameter it gets one page or all.
@@ -285,6 +281,11 @@ def table(shown: Columns, items: Iterable[Any]) -> str:
     return columns(tuple(shown), [list(facts(shown, each).values()) for each in items])
 
 
+def columns_of(shown: Columns, *names: str) -> dict[str, str | Callable[[Any], str]]:
+    """Return some fields of an item as columns of a list, under headers in capitals."""
+    return {name.upper(): shown[name] for name in names}
+
+
 def facts(shown: Columns, item: Any) -> dict[str, str]:
     """Return the shown fields of an item, by header or name."""
     return {name: getattr(item, of) if isinstance(of, str) else of(item) for name, of in shown.items()}
@@ -308,9 +309,3 @@ def _telling_of_no_token(session: Session) -> Iterator[None]:
         raise NotAuthenticated(
             f"{error.message} (the token of {session.at.login_from} {reason})", error.code, error.status
         ) from error
-
-
-def examples(*lines: str) -> str:
-    """Return example lines for the end of the help."""
-    # The first line makes Typer keep the line ends.
-    return "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines)])

@@ -12,7 +12,7 @@ import typer
 from ams.cli.arguments import SubscriptionName, argument, option, topic_names
 from ams.cli.command import CommandGroup, OptionSet, Session
 from ams.cli.exit_codes import Usage
-from ams.cli.messages import data_text
+from ams.cli.messages import data_text, read_messages
 from ams.cli.output import columns, emit, json_line, printable, short_name
 from ams.client import wire
 from ams.client.errors import Conflict, InvalidInput, NotAllowed, NotFound
@@ -44,38 +44,23 @@ class _DeadLetters(NamedTuple):
     topic: str
     through: str
 
-    def newest(self) -> Iterator[wire.ReadMessage]:
-        ids = self._ids()
-        for stop in range(ids.stop, ids.start, -AT_ONCE):
-            yield from reversed(self._between(max(stop - AT_ONCE, ids.start), stop))
-
-    def oldest(self) -> Iterator[wire.ReadMessage]:
-        ids = self._ids()
-        for start in range(ids.start, ids.stop, AT_ONCE):
-            yield from self._between(start, min(start + AT_ONCE, ids.stop))
+    def read(self, ids: range, *, back: bool = False) -> Iterator[wire.ReadMessage]:
+        for each in read_messages(self.session, self.topic, ids, AT_ONCE, self.through, back=back):
+            # Compares only the subscription's name: the project may have been renamed.
+            if short_name(_letter_attribute(each, "Subscription")) == self.subscription:
+                yield each
 
     def one(self, number: int) -> wire.ReadMessage:
         """Return the dead letter with an id. Raises `NotFound` if it is not the subscription's."""
-        found = self._between(number, number + 1) if number in self._ids() else []
+        found = list(self.read(range(number, number + 1))) if number in self.ids() else []
         if not found:
             raise NotFound(f"{number} is no dead letter of subscription {self.subscription} in topic {self.topic}")
         return found[0]
 
-    def _ids(self) -> range:
+    def ids(self) -> range:
         call = wire.get_topic_offsets(self.session.project, self.topic, subscription=self.through)
         bounds = self.session.call(call)
         return range(bounds.min, bounds.max)
-
-    def _between(self, start: int, stop: int) -> list[wire.ReadMessage]:
-        asked = wire.read_topic(
-            self.session.project, self.topic, start=start, stop=stop, most=stop - start, subscription=self.through
-        )
-        return [
-            each
-            for each in self.session.call(asked)
-            # Compares only the subscription's name: the project may have been renamed.
-            if short_name(_letter_attribute(each, "Subscription")) == self.subscription and start <= each.offset < stop
-        ]
 
 
 @app.does("list")
@@ -83,11 +68,12 @@ def list_(
     session: Session,
     subscription: SubscriptionName,
     *,
-    limit: Annotated[int, option("The newest so many.", "--limit", min=1)] = 100,
+    limit: Annotated[int, option("The newest so many.", min=1)] = 100,
     source: DeadLetterSource,
 ) -> None:
     """List the dead letters of a subscription, the newest first."""
-    found = list(islice(_dead_letters(session, subscription, source).newest(), limit))
+    letters = _dead_letters(session, subscription, source)
+    found = list(islice(letters.read(letters.ids(), back=True), limit))
     session.show(found, columns(("ID", "SINCE", "MESSAGE", "ATTEMPTS", "STATUS", "REASON"), map(_row, found)))
 
 
@@ -122,7 +108,7 @@ def redrive(
     *,
     numbers: Annotated[list[int] | None, argument("[ID]...", "Ids in that topic.")] = None,
     every: Annotated[bool, option("All of them, the oldest first.", "--all")] = False,
-    to: Annotated[str, option("Another topic.", "--to", metavar="TOPIC", complete=topic_names)] = "",
+    to: Annotated[str, option("Another topic.", metavar="TOPIC", complete=topic_names)] = "",
     unverified: Annotated[
         bool, option("Also those that are not, or not surely, what was published.", "--unverified")
     ] = False,
@@ -137,7 +123,7 @@ def redrive(
     letters = _dead_letters(session, subscription, source)
     target = to or short_name(session.call(wire.get_subscription(session.project, subscription)).topic)
     doubtful = []
-    for letter in letters.oldest() if every else [letters.one(number) for number in numbers or ()]:
+    for letter in letters.read(letters.ids()) if every else [letters.one(number) for number in numbers or ()]:
         if not unverified and not _is_genuine(letters, letter):
             doubtful.append(letter.message_id)
             continue

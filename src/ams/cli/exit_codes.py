@@ -30,12 +30,12 @@ class Usage(Exception):
 
 
 @contextmanager
-def file_named(path: str) -> Iterator[None]:
-    """Turn an `OSError` on a file into a `Usage` that names it."""
+def file_named(path: str, kind: type[Exception] = Usage) -> Iterator[None]:
+    """Turn an `OSError` on a file into an error that names it."""
     try:
         yield
     except OSError as error:
-        raise Usage(f"{path}: {error.strerror}") from error
+        raise kind(f"{path}: {error.strerror}") from error
 
 
 class PipeClosed(Exception):

@@ -48,14 +48,7 @@ def check(folder: Annotated[str, argument("DIR", "The data folder.")], output: O
 
     report = check_folder(folder)
     log = report.log
-    counts = {
-        "segments": log.segments,
-        "indexes": log.indexes,
-        "records": log.records,
-        "messages": log.messages,
-        "topics": log.topics,
-        "bytes": log.bytes,
-    }
+    counts = {name: getattr(log, name) for name in ("segments", "indexes", "records", "messages", "topics", "bytes")}
     torn = [str(each) for each in log.torn]
     lines = [f"{name:10} {number:,}" for name, number in counts.items()]
     lines += [f"unfinished {each}; the next start cuts it; no publisher got an answer" for each in torn]

@@ -4,14 +4,13 @@ Secrets come from files and are never printed.
 """
 
 import sys
-from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from ams.cli import rights
-from ams.cli.arguments import Output, argument, binding_names, issuer_names, option, user_names
-from ams.cli.command import Columns, CommandGroup, Session, table
+from ams.cli.arguments import Output, Texts, argument, binding_names, issuer_names, option, user_names
+from ams.cli.command import Columns, CommandGroup, Session, columns_of, table
 from ams.cli.exit_codes import Usage
 from ams.cli.output import Format, write
 from ams.cli.secret_file import secret_of
@@ -34,15 +33,7 @@ bindings = CommandGroup(
 IssuerName = Annotated[str, argument("ISSUER", "Name of the issuer.", issuer_names)]
 BindingName = Annotated[str, argument("NAME", "Name of the binding.", binding_names)]
 Owner = Annotated[str, option("Whose.", metavar="USER", complete=user_names, show_default=False)]
-Texts = list[str] | None
-
-
-class Introspect(StrEnum):
-    """Tokens to introspect at the issuer."""
-
-    NEVER = "never"
-    OPAQUE = "opaque"
-    ALWAYS = "always"
+Introspect = Literal["never", "opaque", "always"]
 
 
 def _keys(keys: wire.IssuerKeys) -> str:
@@ -70,7 +61,7 @@ _FIELDS: Columns = {
 }
 
 
-@app.lists("issuers", {"ISSUER": "name", "SET BY": "source", "KEYS": lambda each: _keys(each.keys), "URL": "url"})
+@app.lists("issuers", columns_of(_FIELDS, "issuer", "set by", "keys", "url"))
 def list_(session: Session) -> Call[wire.Issuers]:
     """List the issuers, those of the settings first."""
     return wire.list_issuers()
@@ -96,9 +87,7 @@ def set_(
     client_secret_file: Annotated[
         str | None, option("File of the client secret for introspection; - is standard input.", metavar="FILE")
     ] = None,
-    create_users: Annotated[
-        bool | None, option("Whether an identity without a binding becomes a user.", "--create-users/--no-create-users")
-    ] = None,
+    create_users: Annotated[bool | None, option("Whether an identity without a binding becomes a user.")] = None,
     entitlement_claim: Annotated[Texts, option("With entitlements; repeatable.", metavar="CLAIM")] = None,
     role: Annotated[
         Texts, option("Role in a project by an entitlement; repeatable.", metavar="PROJECT=ROLE=ENTITLEMENT")
@@ -113,7 +102,7 @@ def set_(
         "audiences": _some(audience),
         "clients": _some(client),
         "jwks_url": jwks_url,
-        "introspect": introspect.value if introspect else None,
+        "introspect": introspect,
         "introspection_url": introspection_url,
         "client_id": client_id,
         "client_secret": None if client_secret_file is None else _secret(client_secret_file),
@@ -146,9 +135,7 @@ def check(file: Annotated[str, argument("FILE", "TOML file of issuers.")], outpu
     from ams.core.issuer import read_issuers
 
     read = [msgspec.convert(msgspec.to_builtins(each), wire.Issuer) for each in read_issuers(file)]
-    found = [
-        msgspec.structs.replace(each, client_secret=MASK if each.client_secret else "", source="") for each in read
-    ]
+    found = [msgspec.structs.replace(each, client_secret=each.client_secret and MASK, source="") for each in read]
     shown: Columns = {
         "ISSUER": "name",
         "FOR": lambda each: ", ".join([*each.audiences, *(f"client {client}" for client in each.clients)]) or "-",
@@ -189,9 +176,7 @@ _BINDING: Columns = {
     {
         "BINDING": "name",
         "MADE BY": lambda each: "first login" if each.by_login else each.created_by or "-",
-        "CREATED": "created_on",
-        "ISSUER": "issuer",
-        "SUBJECT": "subject",
+        **columns_of(_BINDING, "created", "issuer", "subject"),
     },
 )
 def list_bindings(

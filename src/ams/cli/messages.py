@@ -1,5 +1,6 @@
 """`ams publish`, `ams pull`, `ams ack` and `ams tail`: messages, which of them are shown, and how."""
 
+import functools
 import json
 import secrets
 import signal
@@ -9,7 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from io import BufferedReader
 from itertools import islice
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
@@ -24,12 +25,16 @@ from ams.client.wire import PulledMessage
 from ams.core import filters
 from ams.core.clock import Milliseconds, publish_time
 from ams.core.errors import InvalidInput
-from ams.core.names import SCHEMA_ENCODING_ATTRIBUTE
+from ams.core.names import SCHEMA_ENCODING_ATTRIBUTE, SCHEMA_NAME_ATTRIBUTE, SCHEMA_REVISION_ATTRIBUTE
+
+if TYPE_CHECKING:
+    from ams.validation.protobuf import ProtobufSchema
 
 CHUNK = 64 * 1024  # bytes per read of stdin; the lines of a chunk are one request
 REQUEST_MESSAGES = 1000
 LONGEST_LINE = 16 * 2**20  # bytes; above the service's limit, small enough for memory
 
+AckId = Annotated[str, argument("ACKID", "Ack id or message id.")]
 Test = Callable[[PulledMessage], bool]
 
 
@@ -38,13 +43,12 @@ class MessageFilter(OptionSet):
     """Filter of messages; without options all are shown."""
 
     filter: Annotated[
-        str, option("Only messages with such attributes: 'attributes.site = \"ATHENS\"'.", "--filter", metavar="EXPR")
+        str, option("Only messages with such attributes: 'attributes.site = \"ATHENS\"'.", metavar="EXPR")
     ] = ""
     json: Annotated[
         str,
         option(
             "Only messages whose JSON has something at a path, '$.readings[0]', or is so: \"@.site == 'ATHENS'\".",
-            "--json",
             metavar="JSONPATH",
         ),
     ] = ""
@@ -89,7 +93,7 @@ def publish(
     data: Annotated[str | None, option("Publish this text as one message.")] = None,
     file: Annotated[str | None, option("Publish this file as one message; - is standard input.")] = None,
     attr: AttributePairs = None,
-    ordering_key: Annotated[str, option("Ordering key of every message.", "--ordering-key", metavar="KEY")] = "",
+    ordering_key: Annotated[str, option("Ordering key of every message.", metavar="KEY")] = "",
 ) -> None:
     """Publish messages and print their ids: --data, a --file, or else each line of standard input."""
     empty = Message(b"", pairs(attr, "--attr", "NAME=VALUE"), ordering_key)
@@ -169,9 +173,7 @@ def pull(
 
 
 @with_options
-def ack(
-    session: Session, subscription: SubscriptionName, ack_id: Annotated[str, argument("ACKID", "Ack id or message id.")]
-) -> None:
+def ack(session: Session, subscription: SubscriptionName, ack_id: AckId) -> None:
     """Acknowledge a pulled message, of an ordered subscription all before it too."""
     whole = wire.ack_id(session.project, subscription, int(ack_id)) if ack_id.isdecimal() else ack_id
     with saying_of_push(session, subscription):
@@ -246,6 +248,18 @@ def publish_time_of(message: ReceivedMessage) -> str:
     return publish_time(Milliseconds(round(message.publish_time.timestamp() * 1000)))
 
 
+def read_messages(
+    session: Session, topic: str, ids: range, size: int, subscription: str, *, back: bool = False
+) -> Iterator[wire.ReadMessage]:
+    """Yield the messages with these ids, `size` at a time; `back`: newest first. A consumer names a subscription."""
+    for edge in range(ids.stop, ids.start, -size) if back else range(ids.start, ids.stop, size):
+        start, stop = (max(edge - size, ids.start), edge) if back else (edge, min(edge + size, ids.stop))
+        most = stop - start
+        call = wire.read_topic(session.project, topic, start=start, stop=stop, most=most, subscription=subscription)
+        found = session.call(call)
+        yield from (each for each in (reversed(found) if back else found) if start <= each.offset < stop)
+
+
 def show_lines(session: Session, messages: Iterable[wire.Message]) -> None:
     """Print messages as they arrive, one per line."""
     text = body_reader(session)
@@ -264,18 +278,34 @@ def row(message: wire.PulledMessage, ordering_key: str, text: Callable[[PulledMe
 
 def body_reader(session: Session) -> Callable[[PulledMessage], str]:
     """Return a function from message to text: Protocol Buffers become JSON if the user may read the schema."""
-    schemas: dict[tuple[str, str], Any] = {}
+    find_schema = functools.cache(functools.partial(_find_schema, session))
 
     def text(message: PulledMessage) -> str:
-        found = None
         if message.attributes.get(SCHEMA_ENCODING_ATTRIBUTE) == "BINARY":
-            with suppress(ModuleNotFoundError):  # needs the extra service or spark
-                from ams.cli.protobuf_messages import json_text
-
-                found = json_text(session, message, schemas)
-        return found or data_text(message)
+            names = (SCHEMA_NAME_ATTRIBUTE, SCHEMA_REVISION_ATTRIBUTE)
+            schema = find_schema(*(message.attributes.get(each, "") for each in names))
+            with suppress(ValueError):
+                if schema is not None:
+                    return json_line(schema.as_dict(message.payload()))
+        return data_text(message)
 
     return text
+
+
+def _find_schema(session: Session, name: str, revision: str) -> "ProtobufSchema | None":
+    """Return a schema; None if it has another type, cannot be read, or a library is missing."""
+    parts = name.split("/")
+    if len(parts) != 4:
+        return None
+    try:
+        from ams.validation.protobuf import ProtobufSchema, descriptor_of  # needs the extra service or spark
+
+        for each in session.call(wire.list_revisions(parts[1], parts[3])).revisions:
+            if each.revision == revision and each.type == "protobuf":
+                return ProtobufSchema(descriptor_of(each.schema))
+    except (ModuleNotFoundError, ClientError, InvalidInput):  # perhaps this user may not read it
+        return None
+    return None
 
 
 def data_text(message: wire.PulledMessage) -> str:

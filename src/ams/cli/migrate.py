@@ -8,25 +8,24 @@ import termios
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from ams.cli.arguments import DATA_FOLDER, DataFolder, Output, argument, option
-from ams.cli.command import CommandGroup, OptionSet, Session, with_options
+from ams.cli.authn.importer import MongoDB, migrate_authn
+from ams.cli.command import CommandGroup, OptionSet, Session
 from ams.cli.exit_codes import Exit, Usage, file_named
 from ams.cli.extras import require_extras
 from ams.cli.installation import Config, installation, progress, settings_of
-from ams.cli.migrate_authn import MongoDB, migrate_authn
-from ams.cli.output import Format, columns, fields, note, printable, write
+from ams.cli.output import Format, columns, fields, note, write
 from ams.core.errors import Unusable
 from ams.core.settings import environment
 
 if TYPE_CHECKING:
     from ams.migrate.cutover import Move, Proxy
     from ams.migrate.documents import Oddity
-    from ams.migrate.rollback import Returned
     from ams.migrate.shadow import Shadow, ShadowReport
     from ams.migrate.sources import ReferenceSource as OldSource
     from ams.migrate.verification import Verified
@@ -47,9 +46,9 @@ def shadow(
     session: Session,
     *,
     old: Annotated[
-        str, option("The old service, https://HOST:PORT; its token is in AMS_MIGRATE_TOKEN.", "--old", metavar="URL")
+        str, option("The old service, https://HOST:PORT; its token is in AMS_MIGRATE_TOKEN.", metavar="URL")
     ],
-    old_ca: Annotated[str | None, option("File of CA certificates to trust there.", "--old-ca", metavar="FILE")] = None,
+    old_ca: Annotated[str | None, option("File of CA certificates to trust there.", metavar="FILE")] = None,
     log: Annotated[str, typer.Argument(metavar="LOG", help="Log of haproxy; - is stdin.", show_default=False)] = "",
     listen: Annotated[
         int | None, option("Take copies of requests on this port of the loopback.", min=0, max=65535, metavar="PORT")
@@ -120,14 +119,11 @@ def _at_a_signal(end: Callable[[], object]) -> None:
 
 def _shadow_document(report: "ShadowReport") -> object:
     return {
-        "routes": {
-            action: {"asked": each.asked, "same": each.same, "different": each.different}
-            for action, each in sorted(report.routes.items())
-        },
+        "routes": dict(sorted(report.routes.items())),
         "differences": [
             {"route": action, "where": kind.where, "old": kind.old, "new": kind.new, "answers": count}
             for action, kinds in sorted(report.differences.items())
-            for kind, count in kinds
+            for kind, count in kinds.values()
         ],
         "passed_over": dict(report.passed_over.most_common()),
         "left_out": report.left_out,
@@ -135,14 +131,12 @@ def _shadow_document(report: "ShadowReport") -> object:
 
 
 def _shadow_text(report: "ShadowReport") -> str:
-    counted = [
-        (action, str(each.asked), str(each.same), str(each.different)) for action, each in sorted(report.routes.items())
-    ]
+    counted = [(action, *map(str, astuple(each))) for action, each in sorted(report.routes.items())]
     tables = [columns(("ROUTE", "ASKED", "SAME", "DIFFERENT"), counted)]
     kinds = [
-        (action, *map(printable, kind), str(count))
+        (action, *kind, str(count))
         for action, found in sorted(report.differences.items())
-        for kind, count in found
+        for kind, count in found.values()
     ]
     if kinds:
         tables.append(columns(("ROUTE", "WHERE", "OLD", "NEW", "ANSWERS"), kinds))
@@ -160,10 +154,10 @@ class ReferenceOptions(OptionSet):
 
     mongodb: MongoDB = field(default="", repr=False)  # it may hold a password
     kafka: Annotated[
-        str, option("Its brokers, HOST:PORT,HOST:PORT.", "--kafka", envvar="AMS_MIGRATE_KAFKA", show_default=False)
+        str, option("Its brokers, HOST:PORT,HOST:PORT.", envvar="AMS_MIGRATE_KAFKA", show_default=False)
     ] = ""
-    database: Annotated[str, option("Its database there (store_db of its settings).", "--database")] = "argo_msg"
-    old_ca: Annotated[str | None, option("File of CA certificates to trust at --old.", "--old-ca")] = None
+    database: Annotated[str, option("Its database there (store_db of its settings).")] = "argo_msg"
+    old_ca: Annotated[str | None, option("File of CA certificates to trust at --old.")] = None
 
     def old_source(self) -> "AbstractAsyncContextManager[OldSource]":
         """Open the reference. Raises `Usage` if an option is missing."""
@@ -175,21 +169,19 @@ class ReferenceOptions(OptionSet):
         return old_source(self.mongodb, self.database, self.kafka)
 
 
-HaProxySocket = Annotated[str, option("Its runtime API: the path of the socket, or HOST:PORT.", "--haproxy")]
+HaProxySocket = Annotated[str, option("Its runtime API: the path of the socket, or HOST:PORT.")]
 MapFile = Annotated[str, option("The file of haproxy's map, as its configuration names it.", "--map")]
 MAP_FILE = "/etc/haproxy/ams-service.map"
 Strict = Annotated[bool, option("End with an error if anything does not go over as it is.", "--strict")]
 
 
-@app.command()
-@with_options
+@app.does()
 def plan(source: ReferenceOptions, *, strict: Strict = False, output: Output = Format.TABLE) -> None:
     """Say what there is, and what of it does not go over as it is. Nothing is changed."""
     asyncio.run(_migrate(source, "", strict, output))
 
 
-@app.command()
-@with_options
+@app.does()
 def export(
     file: Annotated[str, argument("FILE", "New file; .gz compresses it, - is stdout.")],
     source: ReferenceOptions,
@@ -204,8 +196,7 @@ def export(
     asyncio.run(_migrate(source, file, strict, output))
 
 
-@app.command()
-@with_options
+@app.does()
 def copy(
     source: ReferenceOptions, data: DataFolder = DATA_FOLDER, config: Config = None, output: Output = Format.TABLE
 ) -> None:
@@ -216,12 +207,10 @@ def copy(
     from ams.migrate.cutover import copy
 
     found, copied = asyncio.run(copy(_move(source, data, config), progress("copied")))
-    counts = {**found.counts, "message": found.messages, "copied now": copied.messages}
-    _write(found.found.oddities, counts, output)
+    _write(found.oddities, {**found.counts, "copied now": copied.messages}, output)
 
 
-@app.command()
-@with_options
+@app.does()
 def cut(
     session: Session,
     source: ReferenceOptions,
@@ -236,9 +225,7 @@ def cut(
     restore: Annotated[
         str, option("Command that starts the old service again if the cut fails.", metavar="COMMAND")
     ] = "",
-    stop_new: Annotated[
-        str, option("Command that stops the new service if the cut fails.", "--stop-new", metavar="COMMAND")
-    ] = "",
+    stop_new: Annotated[str, option("Command that stops the new service if the cut fails.", metavar="COMMAND")] = "",
     patience: Annotated[float, option("Seconds until the new service has to answer.", min=1)] = 60.0,
 ) -> None:
     """Let the new service take the place of the old one: hold clients, copy the rest, compare, lead clients to it.
@@ -247,19 +234,17 @@ def cut(
     Whatever fails leads clients to the old service again; then run it again. Without --haproxy, hold clients yourself.
     """
     require_extras("migrate")
-    from ams.migrate.cutover import NewService, Steps, cut
+    from ams.migrate.cutover import Steps, cut
 
     ask = _ask if sys.stdin.isatty() else None
     steps = Steps(_proxy(haproxy, map_file), drain, stop, start, restore, stop_new, patience, ask)
-    service = NewService(session.client, session.at.token, session.at.ca)
-    done = _run_cancellable(cut(_move(source, data, config), service, steps, progress("copied"), _step))
-    counts = {**done.plan.counts, "message": done.plan.messages, "copied now": done.copied.messages}
-    counts["milliseconds held"] = round(done.seconds * 1000)
-    _write(done.plan.found.oddities, counts, session.output)
+    move = _move(source, data, config)
+    done = _run_cancellable(cut(move, session.client, session.at, steps, progress("copied"), _step))
+    now = {"copied now": done.copied.messages, "milliseconds held": round(done.seconds * 1000)}
+    _write(done.plan.oddities, {**done.plan.counts, **now}, session.output)
 
 
-@app.command()
-@with_options
+@app.does()
 def back(
     session: Session,
     source: ReferenceOptions,
@@ -281,15 +266,8 @@ def back(
     from ams.migrate.rollback import back
 
     steps = Steps(_proxy(haproxy, map_file), drain, start=start)
-
-    async def work() -> "Returned":
-        there = OldService(old, environment().get(OLD_TOKEN, ""), source.old_ca)
-        try:
-            return await back(source.old_source, there, session.client, steps, progress("given back"), _step)
-        finally:
-            await there.close()
-
-    done = _run_cancellable(work())
+    there = OldService(old, environment().get(OLD_TOKEN, ""), source.old_ca)
+    done = _run_cancellable(back(source.old_source, there, session.client, steps, progress("given back"), _step))
     _write(done.oddities, {"messages": done.messages, "positions": done.positions}, session.output)
 
 
@@ -335,14 +313,13 @@ def _move(source: ReferenceOptions, data: str, config: str | None) -> "Move":
     return Move(source.old_source, lambda: installation(settings), settings.data, settings.service_token)
 
 
-@app.command()
-@with_options
+@app.does()
 def verify(
     session: Session,
     source: ReferenceOptions,
     *,
     old: Annotated[
-        str, option("The old service, to be asked the same (token: AMS_MIGRATE_TOKEN).", "--old", metavar="URL")
+        str, option("The old service, to be asked the same (token: AMS_MIGRATE_TOKEN).", metavar="URL")
     ] = "",
 ) -> None:
     """Compare every token, message and position with what the service has now.
@@ -363,14 +340,13 @@ def verify(
                 other = Side(session.client.endpoint, session.at.token, session.at.ca)
                 sides = await stack.enter_async_context(own), await stack.enter_async_context(other)
             found = planned(await old_source.documents(), old_source.messages)
-            return await verify(found.found, old_source.messages, session.client, session.at.ca, sides)
+            return await verify(found, old_source.messages, session.client, session.at.ca, sides)
 
     found = asyncio.run(work())
     counts = {name: f"{count:,}" for name, count in found._asdict().items() if name != "differences"}
     text = fields({**counts, "different": str(len(found.differences))})
     if found.differences:
-        rows = [tuple(map(printable, each)) for each in found.differences]
-        text = f"{text}\n\n{columns(('WHAT', 'OLD', 'NEW'), rows)}"
+        text = f"{text}\n\n{columns(('WHAT', 'OLD', 'NEW'), found.differences)}"
     document = {**found._asdict(), "differences": [each._asdict() for each in found.differences]}
     write(session.output, document, text)
     if found.differences:
@@ -387,18 +363,17 @@ async def _migrate(source: ReferenceOptions, file: str, strict: bool, output: Fo
         from ams.migrate.export_writer import write as written
 
         found = planned(await old.documents(), old.messages)
-        if strict and found.found.oddities:
-            _write(found.found.oddities, {**found.counts, "message": found.messages}, output)
+        if strict and found.oddities:
+            _write(found.oddities, found.counts, output)
             raise typer.Exit(Exit.REFUSED)
         if file:
             counts = await written(found, old.messages, file, progress("written"))
         else:
-            seconds = await seconds_to_copy(found, old.messages)
-            counts = {**found.counts, "message": found.messages, "seconds to copy, about": seconds}
+            counts = {**found.counts, "seconds to copy, about": await seconds_to_copy(found, old.messages)}
     if file == "-":
-        note(f"{counts['message']:,} messages, {len(found.found.oddities)} things not as they were: see the plan")
+        note(f"{counts['message']:,} messages, {len(found.oddities)} things not as they were: see the plan")
         return
-    _write(found.found.oddities, counts, output)
+    _write(found.oddities, counts, output)
     if file:
         note(f"{file} is whole. Every user's token is in it; ams import {file} --data DATA takes it.")
 
@@ -407,7 +382,6 @@ def _write(odd: "Sequence[Oddity]", counts: Mapping[str, int], output: Format) -
     kinds = Counter(each.kind for each in odd)
     text = fields({**{name: f"{count:,}" for name, count in counts.items()}, "not as it was": f"{len(odd):,}"})
     if odd:
-        rows = [(each.kind, printable(each.what), each.done) for each in odd]
-        text = f"{text}\n\n{columns(('WHAT', 'WHICH', 'WHAT BECOMES OF IT'), rows)}"
+        text = f"{text}\n\n{columns(('WHAT', 'WHICH', 'WHAT BECOMES OF IT'), odd)}"
     document = {"counts": dict(counts), "oddities": dict(kinds), "details": [each._asdict() for each in odd]}
     write(output, document, text)

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ams.cli.arguments import Output, argument, option, pairs, seconds_said, time_of, topic_names
-from ams.cli.command import CommandGroup, Session, examples, with_options
+from ams.cli.arguments import Output, Texts, argument, option, pairs, topic_names
+from ams.cli.command import CommandGroup, Session, with_options
 from ams.cli.exit_codes import Exit, Usage
 from ams.cli.extras import require_extras
 from ams.cli.output import Format, columns, fields, note, printable, write
+from ams.cli.times import seconds_of, time_of
 from ams.client.bearer import BearerFile
 from ams.client.connection import TOKEN_VARIABLES
 from ams.pipeline.errors import CheckFailed, PipelineError, StoreFailed, WrongDefinition, WrongTable
@@ -40,16 +41,17 @@ _MEBIBYTE = 2**20
 WORK_FOLDER = "ams-pipeline"  # where the folders of runs are, each under its name, unless `--work` says otherwise
 _TALKATIVE = {"spark.log.level": "WARN"}  # log settings of Spark with `--debug`
 
+Job = Annotated[str | None, argument("[JOB]", "Its options instead of all jobs.")]
 Table = Annotated[str, argument("TABLE", "Folder of the table.")]
+Version = Annotated[str, argument("VERSION", "A number, or a time: the version of then.")]
 Target = Annotated[str, argument("FILE|JOB", "Definition (.yaml; - is stdin), or job.")]
-Settings = Annotated[list[str] | None, option("Option of the job; repeatable.", "--set", metavar="KEY=VALUE")]
+Settings = Annotated[Texts, option("Option of the job; repeatable.", "--set", metavar="KEY=VALUE")]
 Work = Annotated[
     str | None, option(f"Folder of the run; default {WORK_FOLDER}/NAME.", metavar="DIR", show_default=False)
 ]
 
 
-@app.command(epilog=examples("ams pipeline run archive -p demo", "ams pipeline run jobs.yaml --every 30s"))
-@with_options
+@app.does()
 def run(
     session: Session,
     target: Target,
@@ -64,7 +66,7 @@ def run(
     ] = False,
     master: Annotated[str | None, option("Master of a Spark cluster; default: in this process.", metavar="URL")] = None,
     memory: Annotated[str, option("Memory of Spark's driver.", metavar="SIZE")] = "1g",
-    conf: Annotated[list[str] | None, option("Setting of Spark; repeatable.", "--conf", metavar="KEY=VALUE")] = None,
+    conf: Annotated[Texts, option("Setting of Spark; repeatable.", metavar="KEY=VALUE")] = None,
     debug: Annotated[bool, option("Let Spark talk, and show where failures came from.", "--debug")] = False,
 ) -> None:
     """Run a job or a definition until it has caught up, or with --every until it is stopped.
@@ -107,8 +109,7 @@ def check(target: Target, settings: Settings = None) -> None:
     note(f"{target}: {plan.name} can be run")
 
 
-@app.command()
-@with_options
+@app.does()
 def show(session: Session, target: Target, settings: Settings = None, work: Work = None) -> None:
     """Say what a job or a definition would do, and where its last run got to."""
     plan = _plan(target, settings)
@@ -120,10 +121,7 @@ def show(session: Session, target: Target, settings: Settings = None, work: Work
 
 
 @app.command(name="list")
-def list_jobs(
-    job: Annotated[str | None, argument("[JOB]", "Its options instead of all jobs.")] = None,
-    output: Output = Format.TABLE,
-) -> None:
+def list_jobs(job: Job = None, output: Output = Format.TABLE) -> None:
     """List the built-in jobs, or the options of one of them with their defaults."""
     require_extras("spark")
     from ams.pipeline.jobs import JOBS, load
@@ -139,7 +137,7 @@ def list_jobs(
     write(output, found, columns(headers, rows))
 
 
-def _plan(target: str, settings: list[str] | None) -> "RunPlan":
+def _plan(target: str, settings: Texts) -> "RunPlan":
     require_extras("spark")
     from ams.pipeline.definition.plans import read_plan
 
@@ -199,9 +197,7 @@ def _standing(folder: Path) -> dict[str, str]:
 def _interval(every: str | None) -> str | None:
     if every is None:
         return None
-    seconds = seconds_said(every)
-    if seconds is None:
-        raise Usage(f"--every {every!r} is no time such as 10s or 5m")
+    seconds = seconds_of(every, f"--every {every!r} is no time such as 10s or 5m")
     if seconds <= 0:
         raise Usage("--every must be longer than nothing")
     return f"{round(seconds * 1000)} milliseconds"
@@ -229,9 +225,7 @@ def history(
 
 
 @tables.command()
-def restore(
-    table: Table, version: Annotated[str, argument("VERSION", "A number, or a time: the version of then.")]
-) -> None:
+def restore(table: Table, version: Version) -> None:
     """Make the rows those of an earlier version again; a new version, so it can be undone.
 
     The run that writes the table goes on with its next batch. What batches since that version brought is gone.
@@ -250,9 +244,7 @@ def restore(
 @tables.command()
 def merge(
     table: Table,
-    partition: Annotated[
-        list[str] | None, option("Only partitions with this value; repeatable.", "--partition", metavar="KEY=VALUE")
-    ] = None,
+    partition: Annotated[Texts, option("Only partitions with this value; repeatable.", metavar="KEY=VALUE")] = None,
     order: Annotated[str | None, option("Keep rows in the order of this column.", metavar="COLUMN")] = None,
 ) -> None:
     """Put a few large files in the place of many small ones; the rows stay the same, also for who reads meanwhile."""
@@ -307,11 +299,11 @@ def archive(
     session: Session,
     path: Annotated[str, argument("PATH", "Folder of the archive; made if it is absent.")],
     topics: Annotated[
-        list[str] | None, argument("[TOPIC...]", "Topics, also with * and ?; default: all of the project.", topic_names)
+        Texts, argument("[TOPIC...]", "Topics, also with * and ?; default: all of the project.", topic_names)
     ] = None,
     every: Annotated[str | None, option("Go on, and look for messages each TIME, such as 1m.", metavar="TIME")] = None,
     batch_messages: Annotated[int, option("Messages that are stored at a time.", min=1)] = 200_000,
-    merge: Annotated[bool, option("Whether small files of closed days are merged.", "--merge/--no-merge")] = True,
+    merge: Annotated[bool, option("Whether small files of closed days are merged.")] = True,
     closed_after: Annotated[int, option("Days after its end that a day is closed.", metavar="DAYS", min=0)] = 1,
     file_mib: Annotated[int, option("Size of merged files, in MiB.", min=1)] = 256,
     skip_lost: Annotated[
@@ -333,9 +325,10 @@ def archive(
     def say(text: str) -> None:
         note(printable(text))
 
-    interval = None if every is None else seconds_said(every)
-    if every is not None and (interval is None or not 0 < interval <= threading.TIMEOUT_MAX):
-        raise Usage(f"--every {every!r} is no time such as 10s or 5m")
+    wrong = f"--every {every!r} is no time such as 10s or 5m"
+    interval = None if every is None else seconds_of(every, wrong)
+    if interval is not None and not 0 < interval <= threading.TIMEOUT_MAX:
+        raise Usage(wrong)
     environment: dict[str, str] = {}
     hand_over(session, environment)
     access, _ = RawOptions(source_of(session)).access(environment)

@@ -35,8 +35,7 @@ def list_(output: Output = Format.TABLE) -> None:
 @app.command()
 def show(name: Name, output: Output = Format.TABLE) -> None:
     """Show a profile, and where its token is."""
-    _, found = _profiles()
-    _must_exist(found, name)
+    _, found = _profiles(name)
     shown = _profile_row(found, name)
     texts = {key: value if isinstance(value, str) else ("yes" if value else "") for key, value in shown.items()}
     write(output, shown, fields(texts))
@@ -45,8 +44,7 @@ def show(name: Name, output: Output = Format.TABLE) -> None:
 @app.command()
 def use(name: Name) -> None:
     """Make a profile the default: for commands without a profile or a service."""
-    path, found = _profiles()
-    _must_exist(found, name)
+    path, found = _profiles(name)
     write_profiles(path, Profiles(found.tables, name))
     note(f"profile {name} is in use")
 
@@ -80,7 +78,7 @@ def set_(
         token = sys.stdin.readline().strip()
         if not token or not token.isascii() or not token.isprintable():
             raise Usage("standard input does not hold a token")
-        kept = token_path(path, name)
+        kept = _token_path(path, name)
         write_secret(kept, f"{token}\n")
         said["token_file"] = os.path.basename(kept)
     elif token_file is not None:
@@ -103,18 +101,21 @@ def set_(
 @app.command()
 def remove(name: Name) -> None:
     """Forget a profile, and its token if it was kept here."""
-    path, found = _profiles()
-    _must_exist(found, name)
+    path, found = _profiles(name)
     left = {each: table for each, table in found.tables.items() if each != name}
     write_profiles(path, Profiles(left, None if found.current == name else found.current))
     with contextlib.suppress(FileNotFoundError):
-        os.unlink(token_path(path, name))
+        os.unlink(_token_path(path, name))
     note(f"profile {name} is removed")
 
 
-def _profiles() -> tuple[str, Profiles]:
+def _profiles(name: str | None = None) -> tuple[str, Profiles]:
+    """Return path and content of the file. Raises `Usage` if it has no profile of this name."""
     path = profiles_path(environment())
-    return path, read_profiles(path)
+    found = read_profiles(path)
+    if name is not None and name not in found.tables:
+        raise Usage(f"no profile {name!r}; there are: {', '.join(found.tables) or 'none'}")
+    return path, found
 
 
 def _profile_row(found: Profiles, name: str) -> dict[str, str | bool]:
@@ -131,11 +132,6 @@ def _profile_row(found: Profiles, name: str) -> dict[str, str | bool]:
     }
 
 
-def _must_exist(found: Profiles, name: str) -> None:
-    if name not in found.tables:
-        raise Usage(f"no profile {name!r}; there are: {', '.join(found.tables) or 'none'}")
-
-
 def _absolute(path: str | None) -> str | None:
     return os.path.abspath(os.path.expanduser(path)) if path else path
 
@@ -150,8 +146,7 @@ def write_profiles(path: str, profiles: Profiles) -> None:
     write_secret(path, "\n".join(lines))
 
 
-def token_path(path: str, name: str) -> str:
-    """Return the path of a profile's token file, beside the profiles file."""
+def _token_path(path: str, name: str) -> str:
     return os.path.join(os.path.dirname(path), f"{name}.token")
 
 

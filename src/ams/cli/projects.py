@@ -3,15 +3,18 @@
 from contextlib import suppress
 from typing import Annotated
 
-from ams.cli.arguments import Duration, ProjectName, argument, option, pairs, retention_seconds, retention_text
+from ams.cli.arguments import Duration, ProjectName, Texts, argument, option, pairs
 from ams.cli.command import Columns, CommandGroup, Session, facts
 from ams.cli.exit_codes import Usage
+from ams.cli.times import retention_seconds, retention_text
 from ams.client import wire
 from ams.client.errors import NotAllowed
 from ams.client.wire import Call, Projects
 from ams.core.settings import size_number
 
 app = CommandGroup('ams projects create garden --description "What grows"', "ams projects list -o json")
+
+Description = Annotated[str, option("What the project is for.")]
 
 _FIELDS: Columns = {
     "project": "name",
@@ -26,9 +29,7 @@ _FIELDS: Columns = {
 
 
 @app.shows(_FIELDS)
-def create(
-    session: Session, name: ProjectName, description: Annotated[str, option("What the project is for.")] = ""
-) -> Call[wire.Project]:
+def create(session: Session, name: ProjectName, description: Description = "") -> Call[wire.Project]:
     """Make a project."""
     return wire.create_project(name, description)
 
@@ -87,7 +88,7 @@ def quota(
     session: Session,
     name: ProjectName,
     changes: Annotated[
-        list[str] | None,
+        Texts,
         argument("[QUOTA=LIMIT]...", "Quotas to be changed: a number, none (no limit, or the fair share) or default."),
     ] = None,
 ) -> Call[wire.ProjectQuotas]:

@@ -1,7 +1,7 @@
 """`ams provision`: users, bindings and access lists of what GOCDB lists (docs/how-to/provision-from-gocdb.md)."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from configparser import ConfigParser
 from configparser import Error as IniError
 from dataclasses import dataclass, field
@@ -9,10 +9,10 @@ from typing import Annotated, Any
 
 import typer
 
-from ams.cli.arguments import option
-from ams.cli.command import CommandGroup, OptionSet, SessionOptions, with_options
-from ams.cli.exit_codes import Exit, Usage
-from ams.cli.output import Format, columns, fields, note, printable, write
+from ams.cli.arguments import Texts, option
+from ams.cli.command import CommandGroup, OptionSet, SessionOptions
+from ams.cli.exit_codes import Exit, Usage, file_named
+from ams.cli.output import columns, fields, note, printable, write
 from ams.client import Client
 from ams.client.connection import TOKEN_VARIABLES, ConnectionSettings, SettingsSource, authn_connection, connection
 from ams.client.errors import NoService
@@ -66,98 +66,41 @@ _KEYS = {each.metadata["place"]: each.name for each in dataclasses.fields(Ini) i
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProvisionOptions(OptionSet):
-    """Options of a run, from command line, environment and file."""
+    """Options of both commands, besides those of client commands."""
 
-    ini: Ini
-    feed: Feed
-    ams: Client
-    certificates: Client
-    project: str
-    service: str
-    service_host: str
-    service_uuid: str
-    options: RunOptions
-    output: Format
-
-    @classmethod
-    def maker(cls) -> Callable[..., "ProvisionOptions"]:
-        """Return the function that makes the options of both commands, with those of client commands."""
-        return with_options(_provision_options)
-
-
-def _provision_options(
-    config: Annotated[str, option("Configuration of the scripts.", "--config", "-c", metavar="FILE")] = "",
-    feed: Annotated[str, option("URL or file of endpoints. [default: EGI's]", metavar="ADDRESS")] = "",
-    sites: Annotated[str, option("URL or file of sites; default: beside --feed.", metavar="ADDRESS")] = "",
-    feed_ca: Annotated[str, option("File or folder of CAs to trust for both.", metavar="PATH")] = "",
-    feed_cert: Annotated[str, option("Certificate to show GOCDB.", metavar="FILE")] = "",
-    feed_key: Annotated[str, option("Its key.", metavar="FILE")] = "",
-    service_type: Annotated[list[str] | None, option("In GOCDB; repeatable.", metavar="TYPE")] = None,
-    role: Annotated[str, option("Of new members. [default: publisher]")] = "",
-    email: Annotated[str, option("Of users whose site has none.")] = "",
+    config: Annotated[str, option("Configuration of the scripts.", "--config", "-c", metavar="FILE")] = ""
+    feed: Annotated[str, option("URL or file of endpoints. [default: EGI's]", metavar="ADDRESS")] = ""
+    sites: Annotated[str, option("URL or file of sites; default: beside --feed.", metavar="ADDRESS")] = ""
+    feed_ca: Annotated[str, option("File or folder of CAs to trust for both.", metavar="PATH")] = ""
+    feed_cert: Annotated[str, option("Certificate to show GOCDB.", metavar="FILE")] = ""
+    feed_key: Annotated[str, option("Its key.", metavar="FILE")] = ""
+    service_type: Annotated[Texts, option("In GOCDB; repeatable.", metavar="TYPE")] = None
+    role: Annotated[str, option("Of new members. [default: publisher]")] = ""
+    email: Annotated[str, option("Of users whose site has none.")] = ""
     authn_endpoint: Annotated[
         str, option("Certificate service (AMS_AUTHN_ENDPOINT); default: port 8443 of the service's host.")
-    ] = "",
+    ] = ""
     authn_key_file: Annotated[
         str, option("File of its key (AMS_AUTHN_KEY_FILE, AMS_AUTHN_KEY); default: token.", metavar="FILE")
-    ] = "",
-    authn_ca: Annotated[str, option("Its CA (AMS_AUTHN_CA); default: as --ca.", metavar="FILE")] = "",
-    service: Annotated[str, option("Service type of AMS there.", metavar="NAME")] = "ams",
-    service_host: Annotated[str, option("Host of it; default: the service's.", metavar="HOST")] = "",
-    service_uuid: Annotated[str, option("Its uuid, to be held against what is there.", metavar="UUID")] = "",
-    dry_run: Annotated[bool, option("Show the plan, change nothing.", "--dry-run")] = False,
-    remove: Annotated[bool, option("Take away what vanished endpoints had.", "--remove")] = False,
-    max_removals: Annotated[int, option("If they are no more than these.", min=0, metavar="N")] = 5,
-    _verify: Annotated[bool, option("As the scripts have it; always so here.", "-verify", "-v")] = True,
-    *,
-    session: SessionOptions,
-) -> ProvisionOptions:
-    ini = read_ini(config) if config else Ini()
-    profile, timeout = session.profile, session.timeout
-    found = connection(_or_of_file(session.source, ini), profile, environment())
-    if not found.project:
-        raise Usage("no project: give --project, set AMS_PROJECT, or name it in a profile")
-    endpoints_at = feed or ini.feed or PUBLIC_FEED
-    sites_at = sites or sites_address(endpoints_at)
-    cert, cert_key = (feed_cert, feed_key) if feed_cert else (ini.cert, ini.key)
-    service_types = list(dict.fromkeys(service_type or ini.service_types))
-    if not service_types:
-        raise Usage("which endpoints? name their types with --service-type")
-    at = _authn(
-        SettingsSource(authn_endpoint=authn_endpoint, authn_key_file=authn_key_file, authn_ca=authn_ca),
-        profile,
-        ini,
-        found,
-    )
-    return ProvisionOptions(
-        ini=ini,
-        feed=Feed(endpoints_at, sites_at, ca=feed_ca, cert=cert, key=cert_key),
-        ams=Client(found.endpoint, found.token, bearer=found.bearer, ca=found.ca, timeout=timeout),
-        certificates=Client(at.endpoint, at.token, ca=at.ca, timeout=timeout),
-        project=found.project,
-        service=service,
-        service_host=service_host or ini.service_host or host(found.endpoint),
-        service_uuid=service_uuid or ini.service_uuid,
-        options=RunOptions(
-            service_types=service_types,
-            role=role or ini.role or "publisher",
-            email=email or ini.email,
-            dry_run=dry_run,
-            remove=remove,
-            max_removals=max_removals,
-        ),
-        output=session.output,
-    )
+    ] = ""
+    authn_ca: Annotated[str, option("Its CA (AMS_AUTHN_CA); default: as --ca.", metavar="FILE")] = ""
+    service: Annotated[str, option("Service type of AMS there.", metavar="NAME")] = "ams"
+    service_host: Annotated[str, option("Host of it; default: the service's.", metavar="HOST")] = ""
+    service_uuid: Annotated[str, option("Its uuid, to be held against what is there.", metavar="UUID")] = ""
+    dry_run: Annotated[bool, option("Show the plan, change nothing.", "--dry-run")] = False
+    remove: Annotated[bool, option("Take away what vanished endpoints had.", "--remove")] = False
+    max_removals: Annotated[int, option("If they are no more than these.", min=0, metavar="N")] = 5
+    _verify: Annotated[bool, option("As the scripts have it; always so here.", "-verify", "-v")] = True
 
 
 @app.does()
-def gocdb(given: ProvisionOptions) -> None:
+def gocdb(given: ProvisionOptions, session: SessionOptions) -> None:
     """Let the endpoints of a type publish to the topic of the type.
 
     Each gets a user and a binding for its certificate, and is put on the access list of the topic that is called as the
     type, with dashes for dots. Run again, there is nothing to do. Ends with 1 when something went wrong.
     """
-    _run_provision(given, given.options)
+    _run_provision(given, session)
 
 
 @app.does("cloud-info")
@@ -165,26 +108,53 @@ def cloud_info(
     *,
     consumer: Annotated[str, option("Member who reads the subscriptions of endpoints.", metavar="USER")] = "",
     given: ProvisionOptions,
+    session: SessionOptions,
 ) -> None:
     """Let each endpoint publish to a topic for itself, SITE_<site>_ENDPOINT_<key>.
 
     Each gets a user, a binding for its certificate, the topic and a subscription of the same name. Run again, there is
     nothing to do. Ends with 1 when something went wrong.
     """
-    reads = consumer or given.ini.consumer
-    if not reads:
+    _run_provision(given, session, consumer)
+
+
+def _run_provision(given: ProvisionOptions, session: SessionOptions, consumer: str | None = None) -> None:
+    """Provision, with topics of endpoints for a `consumer`, or for the one of the file if it is empty."""
+    ini = read_ini(given.config) if given.config else Ini()
+    found = connection(_or_of_file(session.source, ini), session.profile, environment())
+    if not found.project:
+        raise Usage("no project: give --project, set AMS_PROJECT, or name it in a profile")
+    endpoints_at = given.feed or ini.feed or PUBLIC_FEED
+    sites_at = given.sites or sites_address(endpoints_at)
+    cert, key = (given.feed_cert, given.feed_key) if given.feed_cert else (ini.cert, ini.key)
+    service_types = list(dict.fromkeys(given.service_type or ini.service_types))
+    if not service_types:
+        raise Usage("which endpoints? name their types with --service-type")
+    at = _authn(given, session.profile, ini, found)
+    feed = Feed(endpoints_at, sites_at, ca=given.feed_ca, cert=cert, key=key)
+    ams = Client(found.endpoint, found.token, bearer=found.bearer, ca=found.ca, timeout=session.timeout)
+    certificates = Client(at.endpoint, at.token, ca=at.ca, timeout=session.timeout)
+    reads = None if consumer is None else consumer or ini.consumer
+    if reads == "":
         raise Usage("who reads the subscriptions? name a member with --consumer")
-    _run_provision(given, dataclasses.replace(given.options, own_topics=True, consumer=reads))
-
-
-def _run_provision(given: ProvisionOptions, options: RunOptions) -> None:
-    for key in given.ini.unknown:
-        note(f"{printable(key)} in the configuration means nothing here")
-    with given.feed, given.ams, given.certificates:
-        ask = both(given.ams.call, given.certificates.call)
-        target = find_target(ask, given.project, given.service, given.service_host, given.service_uuid)
-        report = provision(given.feed, ask, target, options, lambda text: note(printable(text)))
-    write(given.output, _as_object(report, options), _text(report, options))
+    options = RunOptions(
+        service_types=service_types,
+        role=given.role or ini.role or "publisher",
+        email=given.email or ini.email,
+        dry_run=given.dry_run,
+        remove=given.remove,
+        max_removals=given.max_removals,
+        own_topics=reads is not None,
+        consumer=reads or "",
+    )
+    for name in ini.unknown:
+        note(f"{printable(name)} in the configuration means nothing here")
+    service_host = given.service_host or ini.service_host or host(found.endpoint)
+    with feed, ams, certificates:
+        ask = both(ams.call, certificates.call)
+        target = find_target(ask, found.project, given.service, service_host, given.service_uuid or ini.service_uuid)
+        report = provision(feed, ask, target, options, lambda text: note(printable(text)))
+    write(session.output, _as_object(report, options), _text(report, options))
     if not report.well:
         raise typer.Exit(Exit.REFUSED)
 
@@ -199,9 +169,8 @@ def _text(report: ProvisionReport, options: RunOptions) -> str:
     summary = {"endpoints": str(served + len(report.left_out)), "served": str(served)}
     for reason in Reason:
         if reason.by_rule:
-            summary[reason.value] = _count_and_names(
-                [str(each.endpoint) for each in report.left_out if each.reason is reason]
-            )
+            left_out = [str(each.endpoint) for each in report.left_out if each.reason is reason]
+            summary[reason.value] = _count_and_names(left_out)
     summary |= {
         "users to create" if to_do else "users created": _count_and_names(report.users_created),
         "bindings to update" if to_do else "bindings updated": _count_and_names(report.bindings_updated),
@@ -259,14 +228,15 @@ def _or_of_file(asked: SettingsSource, ini: Ini) -> SettingsSource:
     )
 
 
-def _authn(asked: SettingsSource, profile: str | None, ini: Ini, ams: ConnectionSettings) -> ConnectionSettings:
+def _authn(asked: ProvisionOptions, profile: str | None, ini: Ini, ams: ConnectionSettings) -> ConnectionSettings:
     """Return the connection to the certificate service; the AMS token is its key only on the host of AMS."""
     given = environment()
     key = asked.authn_key_file or given.get("AMS_AUTHN_KEY") or given.get("AMS_AUTHN_KEY_FILE")
-    said = dataclasses.replace(
-        asked,
+    said = SettingsSource(
         authn_endpoint=asked.authn_endpoint or given.get("AMS_AUTHN_ENDPOINT") or ini.authn_endpoint or None,
         authn_key=None if key else ini.authn_key or None,
+        authn_key_file=asked.authn_key_file,
+        authn_ca=asked.authn_ca,
     )
     try:
         found = authn_connection(said, profile, given)
@@ -281,10 +251,8 @@ def read_ini(path: str) -> Ini:
     """Read an INI file. Raises `BadSettings`."""
     parser = ConfigParser(interpolation=None)
     try:
-        with open(path, encoding="utf-8") as file:
+        with file_named(path, BadSettings), open(path, encoding="utf-8") as file:
             parser.read_file(file)
-    except OSError as error:
-        raise BadSettings(f"{path}: {error.strerror}") from error
     except (IniError, UnicodeDecodeError):
         # The parser's error would quote the line, which may hold a token.
         raise BadSettings(f"{path} is no configuration of sections and keys") from None

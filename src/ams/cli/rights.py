@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Annotated, NamedTuple
 
-from ams.cli.arguments import MemberNames, Resource, argument, member_names, option
+from ams.cli.arguments import MemberNames, Resource, Texts, argument, member_names, option
 from ams.cli.command import CommandGroup, Session
 from ams.cli.exit_codes import Usage
 from ams.cli.output import columns
@@ -70,10 +70,7 @@ def rules(texts: Iterable[str]) -> list[wire.RoleRule]:
         if not (project and role and entitlement):
             raise Usage(f"{text!r} must look like PROJECT=ROLE=ENTITLEMENT")
         roles.setdefault((entitlement, project), []).append(role)
-    return [
-        wire.RoleRule(entitlement=entitlement, project=project, roles=each)
-        for (entitlement, project), each in roles.items()
-    ]
+    return [wire.RoleRule(entitlement, project, each) for (entitlement, project), each in roles.items()]
 
 
 def format_rights(rights: Sequence[wire.Right] | None) -> str:
@@ -87,7 +84,7 @@ def format_rights(rights: Sequence[wire.Right] | None) -> str:
     return "; ".join(f"{shorthand.get(frozenset(each)) or ', '.join(each)} on {on}" for on, each in actions.items())
 
 
-Users = Annotated[list[str] | None, argument("[USER]...", "Names of members.", member_names)]
+Users = Annotated[Texts, argument("[USER]...", "Names of members.", member_names)]
 NoUsers = Annotated[bool, option("Empty the list.", "--none")]
 
 _NO_MEMBERS = re.compile(r"User\(s\): (.+) do not exist")
@@ -118,7 +115,7 @@ class AccessList(NamedTuple):
         found = session.call(self.get(session.project, name))
         _show(session, found.authorized_users, found.without_effect)
 
-    def replace(self, session: Session, name: str, users: list[str] | None, *, none: bool) -> None:
+    def replace(self, session: Session, name: str, users: Texts, *, none: bool) -> None:
         """Replace a resource's access list and print it.
 
         Only `none` empties it, so that forgotten names do not. Raises `Usage`.

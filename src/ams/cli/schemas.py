@@ -1,8 +1,7 @@
 """`ams schemas`: what messages must be, and what is wrong with those that are not."""
 
 from collections.abc import Mapping
-from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -22,14 +21,7 @@ app = CommandGroup(
 )
 
 
-class SchemaLanguage(StrEnum):
-    """The languages of schemas."""
-
-    JSON = "json"
-    AVRO = "avro"
-    PROTOBUF = "protobuf"
-
-
+SchemaLanguage = Literal["json", "avro", "protobuf"]
 File = Annotated[
     str | None,
     option("What payloads must be, as JSON, or a definition for --type protobuf; - is standard input.", metavar="FILE"),
@@ -56,7 +48,7 @@ def create(
     schema: SchemaName,
     file: File = None,
     attributes: Attributes = None,
-    kind: Annotated[SchemaLanguage, option("What payloads are.", "--type")] = SchemaLanguage.JSON,
+    kind: Annotated[SchemaLanguage, option("What payloads are.", "--type")] = "json",
 ) -> Call[wire.Schema]:
     """Make a schema of payloads (--file), of attributes (--attributes), or of both."""
     if file is None and attributes is None:
@@ -134,7 +126,7 @@ def validate(
     asked = session.call(wire.get_schema(session.project, schema))
     if asked.attributes:
         call = wire.validate_message(session.project, schema, wire.message(payload, attributes))
-    elif asked.type in (SchemaLanguage.AVRO, SchemaLanguage.PROTOBUF):
+    elif asked.type in ("avro", "protobuf"):
         call = wire.validate_datum(session.project, schema, payload)
     else:
         call = wire.validate_document(session.project, schema, payload)
@@ -164,7 +156,7 @@ def _parts(
 ) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
     if file == attributes == "-":
         raise Usage("standard input can be one of --file and --attributes")
-    if kind is SchemaLanguage.PROTOBUF and file is not None:
+    if kind == "protobuf" and file is not None:
         return {DEFINITION: content_of(file).decode(errors="replace")}, _object(attributes)
     return _object(file), _object(attributes)
 

@@ -13,13 +13,13 @@ from ams.cli.extras import require_extras
 from ams.core.settings import Settings, SettingsTable, environment, flag
 
 _READY = "Prints one line beginning 'ready ' with the base URL; SIGTERM stops it."
+_TOML = "TOML file with settings (or AMS_CONFIG)."
 _OR_JSON = "TOML file with settings, or the JSON of the reference (*.json)."
 
 
 def serve_command() -> click.Command:
     """Return the command that runs the service."""
-    file = "TOML file with settings (or AMS_CONFIG)."
-    return _command("serve", Settings, "ams.app.lifecycle", f"Run the service. {_READY}", file)
+    return _command("serve", Settings, "ams.app.lifecycle", f"Run the service. {_READY}")
 
 
 def push_command() -> click.Command:
@@ -30,28 +30,20 @@ def push_command() -> click.Command:
         "Deliver messages to push endpoints: a push server for a service elsewhere. Prints one line"
         " 'ready HOST:PORT' when it answers gRPC; SIGTERM stops it, deliveries in flight end first."
     )
-    program = "ams.app.push_server.program"
-    return _command("push", PushSettings, program, text, _OR_JSON, extras=("service", "push"), warns=False)
+    return _command("push", PushSettings, "ams.app.push_server.program", text, "push", warns=False)
 
 
 def authn_serve_command() -> click.Command:
     """Return the command that runs the certificate service."""
     from ams.authn.settings import AuthnSettings
 
-    return _command("serve", AuthnSettings, "ams.authn.program", f"Run the certificate service. {_READY}", _OR_JSON)
+    return _command("serve", AuthnSettings, "ams.authn.program", f"Run the certificate service. {_READY}")
 
 
 def _command(
-    name: str,
-    settings: type[SettingsTable],
-    program: str,
-    text: str,
-    config: str,
-    *,
-    extras: tuple[str, ...] = ("service",),
-    warns: bool = True,
+    name: str, settings: type[SettingsTable], program: str, text: str, *extras: str, warns: bool = True
 ) -> click.Command:
-    """Return a command that runs `serve` of a module and requires `extras`.
+    """Return a command that runs `serve` of a module and requires `service` and `extras`.
 
     Its options are the settings, and the file that --config names.
     """
@@ -61,7 +53,7 @@ def _command(
             print(f"ams: {line}", file=sys.stderr)
 
     def callback(config: str | None, **flags: object) -> None:
-        require_extras(*extras)
+        require_extras("service", *extras)
         loaded = settings.load(flags, environment(), config, warn)
         import uvloop
 
@@ -71,7 +63,7 @@ def _command(
         configure_logs(loaded.log_level, loaded.log_format, loaded.log_facilities)
         uvloop.run(serve(loaded))
 
-    file = "a TOML file" if settings is Settings else "a file"
+    file, config = ("a TOML file", _TOML) if settings is Settings else ("a file", _OR_JSON)
     return click.Command(
         name,
         callback=callback,

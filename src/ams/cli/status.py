@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from ams import __version__
-from ams.cli.arguments import SubscriptionName, TopicName, argument, option, project_names, subscription_names
+from ams.cli.arguments import SubscriptionName, Texts, TopicName, argument, option, project_names, subscription_names
 from ams.cli.command import CommandGroup, Session, with_options
 from ams.cli.output import columns, fields, json_line, printable, short_name
 from ams.client import wire
@@ -17,18 +17,15 @@ from ams.core.settings import duration_text
 
 metrics = CommandGroup()
 
+Details = Annotated[bool, option("Everything; for admins and viewers.", "--details")]
 Start = Annotated[str, option("First day, YYYY-MM-DD; default 1970-01-01.", "--from", metavar="DAY")]
 End = Annotated[str, option("Last day, YYYY-MM-DD, included; default today.", "--to", metavar="DAY")]
-Only = Annotated[
-    list[str] | None, option("Only this project; repeatable.", "--only", metavar="PROJECT", complete=project_names)
-]
+Only = Annotated[Texts, option("Only this project; repeatable.", metavar="PROJECT", complete=project_names)]
 Subscription = Annotated[str | None, argument("[SUB]", "Name of the subscription.", subscription_names)]
 
 
 @with_options
-def status(
-    session: Session, details: Annotated[bool, option("Everything; for admins and viewers.", "--details")] = False
-) -> None:
+def status(session: Session, details: Details = False) -> None:
     """Show how the service is."""
     found = session.call(wire.get_status(details=details))
     session.show(found, _texts(found))
@@ -42,9 +39,7 @@ def version(session: Session) -> None:
 
 
 def _texts(found: dict[str, Any]) -> dict[str, str]:
-    return {
-        name.replace("_", " "): value if isinstance(value, str) else json_line(value) for name, value in found.items()
-    }
+    return {name.replace("_", " "): each if isinstance(each, str) else json_line(each) for name, each in found.items()}
 
 
 @with_options

@@ -1,16 +1,17 @@
 """`ams subs` and `ams snapshots`: subscriptions, where they stand, who may consume, and where they are delivered."""
 
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 import typer
 
-from ams.cli.arguments import SubscriptionName, argument, option, snapshot_names, time_of, topic_names, whole_seconds
-from ams.cli.command import Columns, CommandGroup, PageOptions, Session, table
+from ams.cli.arguments import SubscriptionName, Texts, argument, option, snapshot_names, topic_names
+from ams.cli.command import Columns, CommandGroup, OptionSet, PageOptions, Session, columns_of, table
 from ams.cli.exit_codes import Usage
 from ams.cli.output import emit, fields, json_line, note, short_name
-from ams.cli.parallel_options import Keeping, Redelivery, SubscriptionType, Unset, parallel_fields, unset
 from ams.cli.rights import SUBSCRIPTION, NoUsers, Users
+from ams.cli.times import seconds_of, time_of, whole_seconds
 from ams.cli.top import counts
 from ams.client import wire
 from ams.client.errors import ClientError
@@ -30,6 +31,87 @@ MAX_KEEP_SECONDS = 30 * 86_400  # how long a secret of push may stay valid besid
 SHOWN_ATTEMPTS = 10  # attempts of push that people are shown; `-o json` has all that are known
 
 
+@dataclass(frozen=True, slots=True)
+class Redelivery(OptionSet):
+    """Retry policy and dead letter policy."""
+
+    retry_min: Annotated[str, option("How long a message waits after its first failure; 10s.", metavar="DURATION")] = ""
+    retry_max: Annotated[str, option("How long it waits at most; 600s.", metavar="DURATION")] = ""
+    dead_letter_topic: Annotated[
+        str, option("Topic for messages that failed too often.", metavar="TOPIC", complete=topic_names)
+    ] = ""
+    max_attempts: Annotated[int, option("How often that is, 5 to 100; the service's is 5.", min=0)] = 0
+
+    @property
+    def given_fields(self) -> dict[str, Any]:
+        """The fields that are set; raises `Usage` for what is no duration."""
+        said: dict[str, Any] = {}
+        if self.retry_min or self.retry_max:
+            said["retry_policy"] = wire.RetryBackoff(_span(self.retry_min), _span(self.retry_max))
+        topic, attempts = self.dead_letter_topic or None, self.max_attempts or None
+        if topic or attempts:
+            said["dead_letter_policy"] = wire.DeadLetterPolicy(topic, attempts)
+        return said
+
+
+@dataclass(frozen=True, slots=True)
+class Keeping(OptionSet):
+    """Retention of messages, and expiry of the subscription."""
+
+    exactly_once: Annotated[bool | None, option("What was acknowledged never comes again.")] = None
+    retain_acked: Annotated[bool | None, option("A seek can bring acknowledged messages back.")] = None
+    expires_after: Annotated[str, option("Unused for so long it is deleted; at least 1d.", metavar="DURATION")] = ""
+    retention: Annotated[str, option("How long messages are kept for it, 10m to 31d.", metavar="DURATION")] = ""
+
+    @property
+    def given_fields(self) -> dict[str, Any]:
+        """The fields that are set; raises `Usage` for what is no duration."""
+        fields = {
+            "enable_exactly_once_delivery": self.exactly_once,
+            "retain_acked_messages": self.retain_acked,
+            "expiration_policy": wire.ExpirationPolicy(_span(self.expires_after)) if self.expires_after else None,
+            "message_retention_duration": _span(self.retention),
+        }
+        return {name: value for name, value in fields.items() if value is not None}
+
+
+Seconds = Annotated[int, argument("SECONDS", "0 to 600.")]
+_UNSET = {
+    "retry": "retry_policy",
+    "dead-letters": "dead_letter_policy",
+    "expiry": "expiration_policy",
+    "retention": "message_retention_duration",
+}
+Unset = Annotated[Texts, option(f"Take one back: {', '.join(_UNSET)}.", "--unset", metavar="OPTION")]
+
+
+def _span(text: str) -> str | None:
+    if not text:
+        return None
+    seconds = seconds_of(text, f"{text!r} is no duration such as 10s, 0.5s or 7d")
+    return f"{seconds:.3f}".rstrip("0").rstrip(".") + "s"
+
+
+def _parallel_fields(subscription: wire.Subscription) -> dict[str, str]:
+    if not subscription.type:
+        return {}
+    retry, dead, expiry = subscription.retry_policy, subscription.dead_letter_policy, subscription.expiration_policy
+    topic = short_name(dead.dead_letter_topic) if dead else ""
+    facts = {
+        "type": subscription.type,
+        "retry": f"after {retry.minimum_backoff} to {retry.maximum_backoff}" if retry else "at once",
+        "dead letters": f"to {topic} after {dead.max_delivery_attempts} attempts" if dead else "",
+        "filter": subscription.filter,
+        "ordering": "by key" if subscription.enable_message_ordering else "",
+        "exactly once": "yes" if subscription.enable_exactly_once_delivery else "",
+        "retains acked": "yes" if subscription.retain_acked_messages else "",
+        "expires": f"unused for {expiry.ttl}" if expiry else "",
+        "retention": subscription.message_retention_duration,
+        "detached": "yes: it gets nothing any more" if subscription.detached else "",
+    }
+    return {name: fact for name, fact in facts.items() if fact}
+
+
 def _fields(subscription: wire.Subscription) -> dict[str, str]:
     push = subscription.push_config
     topic = short_name(str(push.get("deadLetterTopic", "")))
@@ -45,7 +127,7 @@ def _fields(subscription: wire.Subscription) -> dict[str, str]:
         "hash": str(push.get("verificationHash", "")) if waits else "",
         "dead letters": f"to {topic} after {push.get('maxDeliveryAttempts')} attempts" if topic else "",
         "push status": subscription.push_status,
-        **parallel_fields(subscription),
+        **_parallel_fields(subscription),
     }
 
 
@@ -59,8 +141,8 @@ def create(
     topic: Annotated[str, option("The same as TOPIC.", complete=topic_names)] = "",
     ack_deadline: Annotated[int | None, option("Seconds to acknowledge in; the service's is 10.")] = None,
     kind: Annotated[
-        SubscriptionType, option("The options below are for parallel ones alone.", "--type")
-    ] = SubscriptionType.ORDERED,
+        Literal["ordered", "parallel"], option("The options below are for parallel ones alone.", "--type")
+    ] = "ordered",
     *,
     redelivery: Redelivery,
     filter_: Annotated[str, option("Deliver only what it matches, such as attributes:lang.", "--filter")] = "",
@@ -76,10 +158,10 @@ def create(
         **redelivery.given_fields,
         **keeping.given_fields,
     )
-    if kind is SubscriptionType.ORDERED and options != wire.ParallelOptions():
+    if kind == "ordered" and options != wire.ParallelOptions():
         raise Usage("those are options of a parallel subscription: give --type parallel")
     there = session.client.project(session.project).subscription(subscription)
-    parallel = options if kind is SubscriptionType.PARALLEL else None
+    parallel = options if kind == "parallel" else None
     made = there.create(topic or topic_too, ack_deadline=ack_deadline, parallel=parallel)
     session.show(made, _fields(made))
 
@@ -90,7 +172,10 @@ def update(
 ) -> Call[wire.Subscription]:
     """Change options of a parallel subscription; the others stay."""
     said = redelivery.given_fields | keeping.given_fields
-    none = unset(taken_back)
+    for name in taken_back or ():
+        if name not in _UNSET:
+            raise Usage(f"--unset {name!r} is none of {', '.join(_UNSET)}")
+    none: dict[str, Any] = {_UNSET[name]: None for name in taken_back or ()}
     if said.keys() & none.keys():
         raise Usage("what is set cannot be --unset too")
     if not said and not none:
@@ -192,9 +277,7 @@ def seek(
 
 
 @app.confirms("subscription {subscription} has {seconds} seconds to acknowledge")
-def ack_deadline(
-    session: Session, subscription: SubscriptionName, seconds: Annotated[int, argument("SECONDS", "0 to 600.")]
-) -> Call[None]:
+def ack_deadline(session: Session, subscription: SubscriptionName, seconds: Seconds) -> Call[None]:
     """Change how long after a pull messages may be acknowledged."""
     return wire.modify_ack_deadline(session.project, subscription, seconds)
 
@@ -269,9 +352,8 @@ def push_secret(
     keep: Annotated[str, option("How long the one before stays valid, such as 12h; at most 30d.")] = "24h",
 ) -> Call[wire.PushSecret]:
     """Make a new secret that deliveries are signed with; it is shown this once."""
-    seconds = whole_seconds(keep)
-    if seconds is None or seconds > MAX_KEEP_SECONDS:
-        raise Usage(f"{keep!r} is no duration of whole seconds from 0s to 30d")
+    wrong = f"{keep!r} is no duration of whole seconds from 0s to 30d"
+    seconds = whole_seconds(keep, wrong, 0, MAX_KEEP_SECONDS)
     return wire.rotate_push_secret(session.project, subscription, keep_seconds=seconds)
 
 
@@ -346,15 +428,7 @@ def create_snapshot(session: Session, snapshot: SnapshotName, subscription: Subs
     return wire.create_snapshot(session.project, snapshot, subscription)
 
 
-@snapshots.lists(
-    "snapshots",
-    {
-        "SNAPSHOT": lambda each: short_name(each.name),
-        "TOPIC": lambda each: short_name(each.topic),
-        "CREATED": "created_on",
-        "EXPIRES": "expire_time",
-    },
-)
+@snapshots.lists("snapshots", columns_of(_SNAPSHOT, *_SNAPSHOT))
 def list_snapshots(session: Session, page: PageOptions) -> Call[wire.Snapshots]:
     """List the snapshots of the project, newest first."""
     return wire.list_snapshots(session.project, **page.query)

@@ -13,20 +13,12 @@ from urllib.parse import urlencode
 import msgspec
 
 from ams.cli import rights
-from ams.cli.arguments import (
-    argument,
-    option,
-    subscription_names,
-    time_text,
-    token_names,
-    topic_names,
-    user_names,
-    whole_seconds,
-)
+from ams.cli.arguments import Texts, argument, option, subscription_names, token_names, topic_names, user_names
 from ams.cli.command import CommandGroup, Session, with_options
 from ams.cli.exit_codes import Usage
 from ams.cli.output import emit, note
 from ams.cli.secret_file import new_file, secret_file
+from ams.cli.times import time_text, whole_seconds
 from ams.client import wire
 from ams.client.errors import NotFound
 from ams.client.wire import Call
@@ -69,21 +61,15 @@ def create(
     expires_in: Annotated[str | None, option("Such as 90d or 12h from now.", metavar="DURATION")] = None,
     expires_on: Annotated[str | None, option("2030-05-01 or 2030-05-01T12:00:00Z.", metavar="TIME")] = None,
     publish: Annotated[
-        list[str] | None, option("Good for publishing to it; may be repeated.", metavar="TOPIC", complete=topic_names)
+        Texts, option("Good for publishing to it; may be repeated.", metavar="TOPIC", complete=topic_names)
     ] = None,
     consume: Annotated[
-        list[str] | None,
-        option("Good for consuming from it; may be repeated.", metavar="SUB", complete=subscription_names),
+        Texts, option("Good for consuming from it; may be repeated.", metavar="SUB", complete=subscription_names)
     ] = None,
-    right: Annotated[
-        list[str] | None, option("Good for this action there; may be repeated.", "--right", metavar="ACTION=RESOURCE")
-    ] = None,
-    to_file: Annotated[
-        str | None, option("Write the token there, for you alone, and not out.", "--to-file", metavar="FILE")
-    ] = None,
+    right: Annotated[Texts, option("Good for this action there; may be repeated.", metavar="ACTION=RESOURCE")] = None,
+    to_file: Annotated[str | None, option("Write the token there, for you alone, and not out.", metavar="FILE")] = None,
     google_file: Annotated[
-        str | None,
-        option("Make a key in its place, for programs of Google's libraries.", "--google-file", metavar="FILE"),
+        str | None, option("Make a key in its place, for programs of Google's libraries.", metavar="FILE")
     ] = None,
 ) -> None:
     """Make a token and print it, alone and this once; without rights it is good for all that its user may do."""
@@ -93,9 +79,8 @@ def create(
         raise Usage("give --expires-in or --expires-on, not both")
     if to_file is not None and google_file is not None:
         raise Usage("give --to-file or --google-file, not both")
-    seconds = whole_seconds(expires_in) if expires_in is not None else None
-    if expires_in is not None and not seconds:
-        raise Usage(f"{expires_in!r} is no duration of whole seconds such as 90d, 12h or 90s")
+    wrong = f"{expires_in!r} is no duration of whole seconds such as 90d, 12h or 90s"
+    seconds = None if expires_in is None else whole_seconds(expires_in, wrong)
     wanted = partial(
         wire.create_token,
         session.owner(user),
@@ -204,9 +189,7 @@ def open_(
     Its token is a short-lived named one of yours, in the fragment of the address: a browser sends that to nobody, and
     the page erases it at once. "Log out" revokes it, as `ams token revoke` does.
     """
-    seconds = whole_seconds(expires_in)
-    if not seconds:
-        raise Usage(f"--expires-in {expires_in!r} is no duration such as 8h or 30m")
+    seconds = whole_seconds(expires_in, f"--expires-in {expires_in!r} is no duration such as 8h or 30m")
     try:
         session.call(wire.get_console())
     except NotFound as error:

@@ -14,8 +14,7 @@ import time
 import tty
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
-from enum import StrEnum
-from typing import Annotated, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import httpx
 import msgspec
@@ -37,17 +36,8 @@ MAX_RATE_AGE_SECONDS = 2.5  # older rates count as 0: the service sends changes 
 _ALTERNATE, _BACK, _HOME, _REST = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l", "\x1b[H", "\x1b[J"
 
 
-class Order(StrEnum):
-    """Order of the rows."""
-
-    LAG = "lag"
-    AGE = "age"
-    IN = "in"
-    OUT = "out"
-    NAME = "name"
-
-
-KEYS = {each.value[0]: each for each in Order}  # keys that choose an order: its first letter
+Order = Literal["lag", "age", "in", "out", "name"]
+KEYS: Mapping[str, Order] = {"l": "lag", "a": "age", "i": "in", "o": "out", "n": "name"}  # they choose an order
 
 
 class ViewRow(msgspec.Struct, frozen=True):
@@ -73,9 +63,7 @@ class Picture(msgspec.Struct, frozen=True):
 @with_options
 def top(
     session: Session,
-    sort: Annotated[
-        Order, option("What comes first; while it is shown the keys l, a, i, o and n choose it.")
-    ] = Order.LAG,
+    sort: Annotated[Order, option("What comes first; while it is shown the keys l, a, i, o and n choose it.")] = "lag",
     match: Annotated[str, option("Only topics and subscriptions whose names are like this.", metavar="GLOB")] = "*",
     every: Annotated[float, option("Seconds between two pictures.", min=0.2)] = 1.0,
     once: Annotated[bool, option("One picture, of rates over a second or two, then end.", "--once")] = False,
@@ -105,15 +93,12 @@ def top(
 
 def _names(session: Session, match: str) -> tuple[list[str], dict[str, str]]:
     """Return topics, and topics by subscription, up to the limit of a view; prints what was left out."""
-    every = PageOptions(every=True)
-    found = session.fetch_pages("topics", every, lambda page: wire.list_topics(session.project, **page.query))
-    topics = [short_name(each.name) for each in found.topics]
-    listed = session.fetch_pages(
-        "subscriptions", every, lambda page: wire.list_subscriptions(session.project, **page.query)
-    )
+    project, every = session.project, PageOptions(every=True)
+    found = session.fetch_pages("topics", every, lambda page: wire.list_topics(project, **page.query))
+    topics = fnmatch.filter((short_name(each.name) for each in found.topics), match)
+    listed = session.fetch_pages("subscriptions", every, lambda page: wire.list_subscriptions(project, **page.query))
     of_topic = {short_name(each.name): short_name(each.topic) for each in listed.subscriptions}
-    topics = [each for each in topics if fnmatch.fnmatchcase(each, match)]
-    of_topic = {name: topic for name, topic in of_topic.items() if fnmatch.fnmatchcase(name, match)}
+    of_topic = {name: of_topic[name] for name in fnmatch.filter(of_topic, match)}
     if len(topics) + len(of_topic) > MAX_NAMES:
         note(f"{len(topics) + len(of_topic)} names, {MAX_NAMES} are shown: choose others by --match")
         of_topic = dict(list(of_topic.items())[: MAX_NAMES // 2])
@@ -185,11 +170,11 @@ class ViewWatch:
             for name, each in found.subscriptions.items()
         ]  # fmt: skip
         values: dict[Order, Callable[[ViewRow], float]] = {
-            Order.LAG: lambda row: row.lag or 0,
-            Order.AGE: lambda row: row.oldest_unacked_seconds or 0,
-            Order.IN: lambda row: row.published,
-            Order.OUT: lambda row: row.acknowledged or 0,
-            Order.NAME: lambda _: 0,
+            "lag": lambda row: row.lag or 0,
+            "age": lambda row: row.oldest_unacked_seconds or 0,
+            "in": lambda row: row.published,
+            "out": lambda row: row.acknowledged or 0,
+            "name": lambda _: 0,
         }
         rows = sorted([*subscriptions, *topics], key=lambda row: (-values[order](row), row.topic, row.subscription))
         return Picture(found.time, rows)
@@ -265,10 +250,7 @@ def _screen() -> Iterator[Callable[[], str]]:
         ready, _, _ = select.select([fd], [], [], 0)
         return os.read(fd, 1).decode("ascii", "ignore") if ready else ""
 
-    def raise_interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    handler = signal.signal(signal.SIGTERM, raise_interrupt)
+    handler = signal.signal(signal.SIGTERM, signal.default_int_handler)
     tty.setcbreak(fd)
     sys.stdout.write(_ALTERNATE)
     try:

@@ -1,25 +1,15 @@
 """`ams topics`: topics and who may publish to them."""
 
-from collections.abc import Iterator
 from itertools import islice
 from typing import Annotated
 
-from ams.cli.arguments import (
-    Duration,
-    SchemaName,
-    TopicName,
-    option,
-    retention_seconds,
-    retention_text,
-    schema_names,
-    subscription_names,
-    time_of,
-)
-from ams.cli.command import Columns, CommandGroup, PageOptions, Session
+from ams.cli.arguments import Duration, SchemaName, TopicName, option, schema_names, subscription_names
+from ams.cli.command import Columns, CommandGroup, PageOptions, Session, columns_of
 from ams.cli.exit_codes import Usage
-from ams.cli.messages import MessageFilter, show_lines
+from ams.cli.messages import MessageFilter, read_messages, show_lines
 from ams.cli.output import short_name
 from ams.cli.rights import TOPIC, NoUsers, Users
+from ams.cli.times import retention_seconds, retention_text, time_of
 from ams.client import wire
 from ams.client.wire import Call, TopicOffsets
 
@@ -51,14 +41,7 @@ def create(
     return wire.create_topic(session.project, topic, schema=schema)
 
 
-@app.lists(
-    "topics",
-    {
-        "TOPIC": lambda each: short_name(each.name),
-        "CREATED": "created_on",
-        "SCHEMA": lambda each: short_name(each.schema),
-    },
-)
+@app.lists("topics", columns_of(_FIELDS, "topic", "created", "schema"))
 def list_(session: Session, page: PageOptions) -> Call[wire.Topics]:
     """List the topics of the project, newest first."""
     return wire.list_topics(session.project, **page.query)
@@ -128,24 +111,9 @@ def browse(
     if moment is not None:
         asked = wire.topic_time_to_offset(session.project, topic, moment, subscription=subscription)
         start = session.call(asked).offset
-    back = start is None
-    pieces = _pieces(bounds.min if start is None else max(start, bounds.min), bounds.max, back=back)
-
-    def matching() -> Iterator[wire.ReadMessage]:
-        for first, stop in pieces:
-            asked = wire.read_topic(
-                session.project, topic, start=first, stop=stop, most=stop - first, subscription=subscription
-            )
-            found = session.call(asked)
-            yield from filter(is_shown, reversed(found) if back else found)
-
-    show_lines(session, islice(matching(), most))
-
-
-def _pieces(start: int, end: int, *, back: bool) -> Iterator[tuple[int, int]]:
-    if back:
-        return ((max(start, stop - READ_MESSAGES), stop) for stop in range(end, start, -READ_MESSAGES))
-    return ((first, min(first + READ_MESSAGES, end)) for first in range(start, end, READ_MESSAGES))
+    ids = range(bounds.min if start is None else max(start, bounds.min), bounds.max)
+    found = read_messages(session, topic, ids, READ_MESSAGES, subscription, back=start is None)
+    show_lines(session, islice(filter(is_shown, found), most))
 
 
 @app.does()

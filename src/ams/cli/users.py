@@ -1,13 +1,12 @@
 """`ams users`, `members`, `registrations` and `admin`: the users of the service, and their tokens."""
 
 from dataclasses import asdict, dataclass
-from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
-from ams.cli.arguments import MemberName, UserName, argument, option, project_names
-from ams.cli.command import Columns, CommandGroup, OptionSet, PageOptions, Session, facts
+from ams.cli.arguments import MemberName, Texts, UserName, argument, option, project_names
+from ams.cli.command import Columns, CommandGroup, OptionSet, PageOptions, Session, columns_of, facts
 from ams.cli.exit_codes import Usage
 from ams.cli.installation import rotate_key
 from ams.cli.output import note
@@ -28,14 +27,11 @@ admin.add_typer(tokens, name="tokens")
 admin.command()(rotate_key)
 
 Email = Annotated[str | None, option("Address.")]
-ServiceRoles = Annotated[list[str] | None, option("May be repeated.", "--service-role", metavar="ROLE")]
-ProjectRoles = Annotated[
-    list[str] | None, option("Role in a project; may be repeated.", "--role", metavar="PROJECT=ROLE")
-]
-MemberRoles = Annotated[
-    list[str] | None, option("project_admin, publisher or consumer; may be repeated.", "--role", metavar="ROLE")
-]
+ServiceRoles = Annotated[Texts, option("May be repeated.", metavar="ROLE")]
+ProjectRoles = Annotated[Texts, option("Role in a project; may be repeated.", metavar="PROJECT=ROLE")]
+MemberRoles = Annotated[Texts, option("project_admin, publisher or consumer; may be repeated.", metavar="ROLE")]
 Uuid = Annotated[str, argument("UUID", "The registration, as listed.")]
+Comment = Annotated[str, option("Why; kept with the registration.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,34 +45,17 @@ class Person(OptionSet):
     description: Annotated[str | None, option("What the user is for.")] = None
 
 
-class RegistrationStatus(StrEnum):
-    """Status of a registration."""
-
-    PENDING = "pending"
-    ACCEPTED = "accepted"
-    DECLINED = "declined"
-
-
-def without_token(user: wire.User) -> wire.User:
-    """Return the user as it may be printed."""
+def _without_token(user: wire.User) -> wire.User:
     return msgspec.structs.replace(user, token="")
 
 
 def _without_tokens(found: wire.Users) -> wire.Users:
-    return msgspec.structs.replace(found, users=[without_token(each) for each in found.users])
+    return msgspec.structs.replace(found, users=[_without_token(each) for each in found.users])
 
 
 def _projects(user: wire.User) -> str:
     return "; ".join(f"{each.project}: {', '.join(each.roles) or 'no role'}" for each in user.projects)
 
-
-_COLUMNS: Columns = {
-    "USER": "name",
-    "EMAIL": "email",
-    "SERVICE ROLES": lambda each: ", ".join(each.service_roles),
-    "PROJECTS": _projects,
-    "CREATED": "created_on",
-}
 
 _FIELDS: Columns = {
     "user": "name",
@@ -92,6 +71,7 @@ _FIELDS: Columns = {
     "modified": "modified_on",
     "created by": "created_by",
 }
+_COLUMNS = columns_of(_FIELDS, "user", "email", "service roles", "projects", "created")
 
 
 @app.lists("users", _COLUMNS, shown=_without_tokens)
@@ -105,7 +85,7 @@ def list_(
     return wire.list_users(project=member_of, details=True, **page.query)
 
 
-@app.shows(_FIELDS, shown=without_token)
+@app.shows(_FIELDS, shown=_without_token)
 def show(session: Session, user: UserName) -> Call[wire.User]:
     """Show one user; the token is not shown."""
     return wire.get_user(user)
@@ -119,7 +99,7 @@ def create(
     return wire.create_user(user, _details(person, service_role, role))
 
 
-@app.shows(_FIELDS, shown=without_token)
+@app.shows(_FIELDS, shown=_without_token)
 def update(
     session: Session,
     user: UserName,
@@ -153,9 +133,7 @@ def memberships(pairs: list[str]) -> list[wire.Grant]:
     return [wire.Grant(project=project, roles=each) for project, each in roles.items()]
 
 
-def _details(
-    person: Person, service_roles: list[str] | None, roles: list[str] | None, *, name: str | None = None
-) -> wire.UserDetails:
+def _details(person: Person, service_roles: Texts, roles: Texts, *, name: str | None = None) -> wire.UserDetails:
     granted = memberships(roles or []) or None
     return wire.UserDetails(name=name, service_roles=service_roles or None, projects=granted, **asdict(person))
 
@@ -166,7 +144,7 @@ def list_members(session: Session, page: PageOptions) -> Call[wire.Users]:
     return wire.list_members(session.project, details=True, **page.query)
 
 
-@members.shows(_FIELDS, shown=without_token, name="show")
+@members.shows(_FIELDS, shown=_without_token, name="show")
 def show_member(session: Session, user: MemberName) -> Call[wire.User]:
     """Show one member; the token is not shown."""
     return wire.get_member(session.project, user)
@@ -178,13 +156,13 @@ def create_member(session: Session, user: UserName, role: MemberRoles = None, em
     return wire.create_member(session.project, user, role or (), email=email)
 
 
-@members.shows(_FIELDS, shown=without_token, name="add")
+@members.shows(_FIELDS, shown=_without_token, name="add")
 def add_member(session: Session, user: UserName, role: MemberRoles = None) -> Call[wire.User]:
     """Make an existing user a member."""
     return wire.add_member(session.project, user, role or ())
 
 
-@members.shows(_FIELDS, shown=without_token, name="update")
+@members.shows(_FIELDS, shown=_without_token, name="update")
 def update_member(
     session: Session,
     user: MemberName,
@@ -232,18 +210,11 @@ def register(session: Session, user: UserName, person: Person) -> Call[wire.Regi
 
 @registrations.lists(
     "user_registrations",
-    {
-        "UUID": "uuid",
-        "USER": "name",
-        "EMAIL": "email",
-        "ORGANIZATION": "organization",
-        "STATUS": "status",
-        "REGISTERED": "registered_at",
-    },
+    {"UUID": "uuid", **columns_of(_REGISTRATION, "user", "email", "organization", "status", "registered")},
 )
 def list_registrations(
     session: Session,
-    status: Annotated[RegistrationStatus | None, option("Only these.")] = None,
+    status: Annotated[Literal["pending", "accepted", "declined"] | None, option("Only these.")] = None,
     user: Annotated[str, option("Only those for this name.", metavar="USER")] = "",
     email: Annotated[str, option("Only those with this address.")] = "",
     organization: Annotated[str, option("Only those of this organization.")] = "",
@@ -265,9 +236,7 @@ def accept_registration(session: Session, uuid: Uuid) -> Call[wire.User]:
 
 
 @registrations.confirms("registration {uuid} declined", name="decline")
-def decline_registration(
-    session: Session, uuid: Uuid, comment: Annotated[str, option("Why; kept with the registration.")] = ""
-) -> Call[None]:
+def decline_registration(session: Session, uuid: Uuid, comment: Comment = "") -> Call[None]:
     """Refuse a registration."""
     return wire.decline_registration(uuid, comment)
 

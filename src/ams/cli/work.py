@@ -10,22 +10,22 @@ import sys
 import tempfile
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import IO, Annotated
 
 import typer
 
-from ams.cli.arguments import SubscriptionName, option, seconds_said
+from ams.cli.arguments import SubscriptionName, option
 from ams.cli.command import PATIENCE, Session, with_options
 from ams.cli.exit_codes import Usage
 from ams.cli.messages import publish_time_of, saying_of_push
 from ams.cli.output import emit, json_line, note, printable, short_name
-from ams.cli.parallel_options import SubscriptionType
+from ams.cli.times import seconds_of
 from ams.client import ReceivedMessage, RetryLater, wire
 from ams.client.errors import ClientError, Conflict
 from ams.client.messages import MAX_DELAY
+from ams.core.parallel_options import PARALLEL
 
-RETRY_EXIT_CODE = 75  # EX_TEMPFAIL: the program wants the message again later
+RETRY_CODE = 75  # EX_TEMPFAIL: the program wants the message again later
 _ATTRIBUTE = "AMS_ATTRIBUTE_"
 _OWN = ("AMS_MESSAGE_ID", "AMS_PUBLISH_TIME", "AMS_ORDERING_KEY", "AMS_DELIVERY_ATTEMPT")
 
@@ -39,9 +39,7 @@ def work(
     ],
     concurrency: Annotated[int, option("Programs that run at a time.", min=1)] = 1,
     time_limit: Annotated[str, option("How long a program may run, such as 10m; then it is killed.")] = "",
-    retry_after: Annotated[
-        str, option(f"After how long a message comes again at exit code {RETRY_EXIT_CODE}.")
-    ] = "60s",
+    retry_after: Annotated[str, option(f"After how long a message comes again at exit code {RETRY_CODE}.")] = "60s",
     max_lease: Annotated[str, option("How long a message is kept for a program that still runs.")] = "1h",
     max_messages: Annotated[int | None, option("End after so many messages.", min=1)] = None,
     exit_when_empty: Annotated[bool, option("End when there is nothing more: for cron.", "--exit-when-empty")] = False,
@@ -63,7 +61,7 @@ def work(
         raise Usage(f"there is no program {command[0]!r}")
     with saying_of_push(session, subscription):
         found = session.patient.call(wire.get_subscription(session.project, subscription))
-        if found.type != SubscriptionType.PARALLEL:
+        if found.type != PARALLEL:
             raise Conflict(
                 f"{subscription} is an ordered subscription, whose messages are for one consumer, one after the other;"
                 f" make a parallel one beside it: ams subs create {subscription}-work {short_name(found.topic)}"
@@ -96,22 +94,14 @@ def _note_retry(error: ClientError, sent: int, _pause: float) -> None:
 
 
 def _seconds(text: str, name: str) -> float:
-    seconds = seconds_said(text)
-    if seconds is None:
-        raise Usage(f"{name} {text!r} is no duration such as 30s, 10m or 1h")
-    return seconds
+    return seconds_of(text, f"{name} {text!r} is no duration such as 30s, 10m or 1h")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Running:
-    """A program in its own process group."""
-
-    process: "subprocess.Popen[bytes]"
-
-    def kill(self) -> None:
-        if self.process.poll() is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.process.pid, signal.SIGKILL)
+def _kill(process: "subprocess.Popen[bytes]") -> None:
+    """Kill a program and its process group, unless it has ended."""
+    if process.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 class _Programs:
@@ -124,7 +114,7 @@ class _Programs:
         self._output = sys.stderr if for_programs else None
         """Output of the programs; None: ours."""
         self._lock = threading.Lock()
-        self._running: set[_Running] = set()
+        self._running: set[subprocess.Popen[bytes]] = set()
         self._is_over = False
 
     def run(self, message: ReceivedMessage) -> None:
@@ -133,7 +123,7 @@ class _Programs:
         except OSError as error:
             note(printable(f"message {message.id}: {self._command[0]}: {error.strerror}"))
             raise RetryLater from error
-        if code == RETRY_EXIT_CODE:
+        if code == RETRY_CODE:
             note(f"message {message.id}: exit code {code}, again in {self._delay:g} seconds")
             raise RetryLater(self._delay)
         if code != 0:
@@ -145,7 +135,7 @@ class _Programs:
         with self._lock:
             self._is_over = True
             for each in self._running:
-                each.kill()
+                _kill(each)
 
     def _exit_code(self, message: ReceivedMessage) -> int:
         # A file, not a pipe: a program need not read it, and may read it again.
@@ -155,32 +145,31 @@ class _Programs:
             running = self._start(message, data)
 
         def end_late() -> None:
-            if running.process.poll() is None:
+            if running.poll() is None:
                 note(f"message {message.id}: killed after {self._limit:g} seconds")
-                running.kill()
+                _kill(running)
 
         timer = threading.Timer(self._limit or 0, end_late)
         if self._limit is not None:
             timer.start()
         try:
-            return running.process.wait()
+            return running.wait()
         finally:
             timer.cancel()
             with self._lock:
                 self._running.discard(running)
 
-    def _start(self, message: ReceivedMessage, data: IO[bytes]) -> _Running:
+    def _start(self, message: ReceivedMessage, data: IO[bytes]) -> "subprocess.Popen[bytes]":
+        """Start the program in a process group of its own."""
         with self._lock:
             if self._is_over:
                 raise RetryLater
-            running = _Running(
-                subprocess.Popen(  # noqa: S603  # what the user named, without a shell
-                    self._command,
-                    stdin=data,
-                    stdout=self._output,
-                    env=environment_of(message, os.environ),
-                    start_new_session=True,
-                )
+            running = subprocess.Popen(  # noqa: S603  # what the user named, without a shell
+                self._command,
+                stdin=data,
+                stdout=self._output,
+                env=environment_of(message, os.environ),
+                start_new_session=True,
             )
             self._running.add(running)
         return running

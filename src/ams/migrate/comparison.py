@@ -29,7 +29,7 @@ class Read(NamedTuple):
     """A request of the reference that only reads."""
 
     action: str  # of the contract, 3.4
-    path: str
+    path: re.Pattern[str]
     writes: str = ""  # why the request changes something at the reference, if it does
 
 
@@ -47,9 +47,10 @@ topics:acl topics:list topics:metrics topics:show users:byToken users:byUUID use
 users:usageReport
 """
 READS = [
-    Read(name, each.path, _WRITES.get(name, "")) for name, each in ACTIONS.items() if name in _OF_REFERENCE.split()
+    Read(name, re.compile("/v1" + re.sub(r"\{\w+\}", "[^/:]+", each.path)), _WRITES.get(name, ""))
+    for name, each in ACTIONS.items()
+    if name in _OF_REFERENCE.split()
 ]
-_PATTERNS = [(re.compile("/v1" + re.sub(r"\{\w+\}", "[^/:]+", each.path)), each) for each in READS]
 
 
 def read_of(target: str) -> Read | None:
@@ -58,7 +59,7 @@ def read_of(target: str) -> Read | None:
         path = unquote(urlsplit(f"//-{target}").path if target.startswith("/") else urlsplit(target).path)
     except ValueError:
         return None
-    return next((read for pattern, read in _PATTERNS if pattern.fullmatch(path)), None)
+    return next((read for read in READS if read.path.fullmatch(path)), None)
 
 
 class ServiceAnswer(NamedTuple):

@@ -9,7 +9,7 @@ import itertools
 import math
 import re
 import uuid
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -34,8 +34,10 @@ from ams.storage.export_format import (
     Topic,
     User,
 )
+from ams.storage.export_format import kind as line_kind
 
 T = TypeVar("T")
+Place = tuple[str, str]  # a project, by name or old uuid, and the name of something in it
 NAMESPACE = uuid.UUID("8c0f1a54-6f0e-5bd3-9a3e-0d6b7a2f4c11")  # for ids that the reference lacks
 LONGEST_AGE = MAX_RETENTION_SECONDS * 1000
 LAST_MESSAGES = 1000  # a rate is stored as so many messages since the previous request
@@ -90,15 +92,27 @@ class Converted:
     oddities: list[Oddity] = field(default_factory=list)
     renamed: set[str] = field(default_factory=set)  # new names that replace invalid ones
 
+    @property
+    def messages(self) -> int:
+        """Upper bound of the messages: holes are counted."""
+        return sum(topic.bounds.end - topic.bounds.first for topic in self.topics)
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """Number of lines of each kind."""
+        return {**Counter(line_kind(each) for each in self.lines()), "message": self.messages}
+
+    @property
+    def standing(self) -> list[Subscription]:
+        """The subscriptions whose topic exists: others have no position."""
+        topics = {(each.line.project, each.line.name) for each in self.topics}
+        return [each for each in self.subscriptions if (each.project, each.topic) in topics]
+
     def lines(self) -> Iterator[Line]:
-        """Yield the lines after the messages, in the order of an export."""
-        yield from self.users
-        yield from self.projects
-        yield from self.memberships
-        yield from self.schemas
-        yield from (topic.line for topic in self.topics)
-        yield from self.subscriptions
-        yield from self.registrations
+        """Return the lines after the messages, in the order of an export."""
+        topics = (topic.line for topic in self.topics)
+        named = itertools.chain(self.memberships, self.schemas, topics, self.subscriptions, self.registrations)
+        return itertools.chain(self.users, self.projects, named)
 
 
 def kafka_topic(project_uuid: str, topic: str) -> str:
@@ -131,8 +145,8 @@ class _Conversion:
         self._kept: list[tuple[str, Document]] = []  # converted users, by new name
         self._ids: set[tuple[str, str]] = set()
         self._projects: dict[str, str] = {}
-        self._schemas: dict[str, tuple[str, str]] = {}  # project and name, by old uuids
-        self._topics: dict[tuple[str, str], MovedTopic] = {}  # by the uuid of the project and the old name
+        self._schemas: dict[str, Place] = {}  # project and name, by old uuids
+        self._topics: dict[Place, MovedTopic] = {}  # by the uuid of the project and the old name
 
     def run(self) -> Converted:
         self.convert_users()
@@ -250,7 +264,7 @@ class _Conversion:
 
     def _convert_schemas(self) -> None:
         others = {(_text(each, "project_uuid"), _text(each, "name")) for each in self._documents.schemas}
-        names: set[tuple[str, str]] = set()
+        names: set[Place] = set()
         for each in self._documents.schemas:
             place = self._place("schema", each, names, others)
             if place is None:
@@ -267,13 +281,10 @@ class _Conversion:
             identity = self._id("schema", name, _text(each, "uuid"))
             created = _document_time(each)
             revision = Revision(revision=1, type=kind, payload=payload, created_on=created)
-            self._done.schemas.append(
-                Schema(project=project, name=name, id=identity, created_on=created, revisions=(revision,))
-            )
+            line = Schema(project=project, name=name, id=identity, created_on=created, revisions=(revision,))
+            self._done.schemas.append(line)
 
-    def _place(
-        self, kind: str, each: Document, taken: Collection[tuple[str, str]], others: Collection[tuple[str, str]]
-    ) -> tuple[str, str] | None:
+    def _place(self, kind: str, each: Document, taken: Collection[Place], others: Collection[Place]) -> Place | None:
         """Return project and name; None to leave it out. `others`: old project uuids and names of its kind."""
         owner = _text(each, "project_uuid")
         project = self._projects.get(owner)
@@ -292,21 +303,19 @@ class _Conversion:
 
     def _group_by_name(
         self, kind: str, documents: Sequence[Document]
-    ) -> Iterator[tuple[tuple[str, str], tuple[str, str], Sequence[Document]]]:
+    ) -> Iterator[tuple[Place, Place, Sequence[Document]]]:
         """Yield old place, new place and documents of each converted item: a name may have two documents."""
-        groups: dict[tuple[str, str], list[Document]] = defaultdict(list)
+        groups: dict[Place, list[Document]] = defaultdict(list)
         for each in documents:
             groups[_text(each, "project_uuid"), _text(each, "name")].append(each)
-        taken: set[tuple[str, str]] = set()
+        taken: set[Place] = set()
         for old, several in groups.items():
             place = self._place(kind, several[-1], taken, groups)
             if place is not None:
                 taken.add(place)
                 yield old, place, several
 
-    def _topic(
-        self, place: tuple[str, str], several: Sequence[Document], kafka: str, days: Mapping[str, int]
-    ) -> MovedTopic:
+    def _topic(self, place: Place, several: Sequence[Document], kafka: str, days: Mapping[str, int]) -> MovedTopic:
         project, name = place
         newest = several[-1]
         bounds = self._bounds(kafka)
@@ -332,7 +341,7 @@ class _Conversion:
             created_on=created,
             schema=schema[1] if schema and schema[0] == project else None,
             authorized=self._authorized_users(f"topic {project}/{name}", several),
-            tally=_tally(newest, bounds.end, size, "latest_publish", "publish_rate"),
+            tally=_tally(newest, bounds.end, size, "publish"),
             days=_fit_days(days, bounds.end, created),
         )
         return MovedTopic(line, kafka, max(size, 0), bounds)
@@ -357,7 +366,7 @@ class _Conversion:
             if line is not None:
                 self._done.subscriptions.append(line)
 
-    def _subscription(self, place: tuple[str, str], several: Sequence[Document]) -> Subscription | None:
+    def _subscription(self, place: Place, several: Sequence[Document]) -> Subscription | None:
         project, name = place
         newest, what = several[-1], f"subscription {project}/{name}"
         owner, old_topic = _text(newest, "project_uuid"), _text(newest, "topic")
@@ -384,9 +393,7 @@ class _Conversion:
             authorized=self._authorized_users(what, several),
             offset=offset,
             lost=lost,
-            tally=_tally(
-                newest, _number(newest, "msg_num"), _number(newest, "total_bytes"), "latest_consume", "consume_rate"
-            ),
+            tally=_tally(newest, _number(newest, "msg_num"), _number(newest, "total_bytes"), "consume"),
         )
 
     def _offset(self, what: str, several: Sequence[Document], topic: MovedTopic | None) -> tuple[int, int]:
@@ -404,10 +411,8 @@ class _Conversion:
             return first, first - offset
         if offset <= end:
             return offset, 0
-        made_again = (topic.line.created_on or 0) > (
-            _time(several[-1], "created_on") or _document_time(several[-1]) or 0
-        )
-        place = first if made_again else end
+        created = _time(several[-1], "created_on") or _document_time(several[-1]) or 0
+        place = first if (topic.line.created_on or 0) > created else end  # was the topic made again?
         self._odd("offset", what, f"of {offset} is beyond the end: it stands at {place} now")
         return place, 0
 
@@ -558,9 +563,9 @@ def _fit_days(days: Mapping[str, int], end: int, created: int | None) -> tuple[D
     return tuple(Day(day, count, 0) for day, count in sorted(kept.items()) if count)
 
 
-def _tally(each: Document, messages: int, size: int, last_name: str, rate_name: str) -> Tally:
+def _tally(each: Document, messages: int, size: int, verb: str) -> Tally:
     """Return the counters, and two request times that give the same rate."""
-    last, rate = _time(each, last_name), each.get(rate_name)
+    last, rate = _time(each, f"latest_{verb}"), each.get(f"{verb}_rate")
     tally = Tally(messages=max(messages, 0), bytes=max(size, 0), last=last)
     if last is not None and isinstance(rate, int | float) and math.isfinite(rate) and rate > 0:
         before = last - round(1000 * LAST_MESSAGES / rate)

@@ -13,18 +13,20 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from ams.app.moving.exporter import Installation, Progress
 from ams.client import Client, wire
+from ams.client.connection import ConnectionSettings
 from ams.client.errors import ClientError, NotAllowed, NotAuthenticated
 from ams.core.errors import Unusable
-from ams.migrate.export_writer import MovePlan, plan
+from ams.migrate.conversion import Converted
+from ams.migrate.export_writer import plan
 from ams.migrate.message_copy import Copied, Copying
-from ams.migrate.sources import ReferenceSource
+from ams.migrate.sources import OpenReference, ReferenceSource
 from ams.migrate.verification import Difference, compare_served, compare_stored
 from ams.storage.files import Disk, write_whole
 
@@ -62,10 +64,6 @@ class Proxy:
                 return words[2]
         raise Unusable(f"haproxy has no {KEY} in {self._map}")
 
-    def under_way(self, service: Service) -> int:
-        """Return the number of open requests of a service."""
-        return int(self._backend(service)["scur"])
-
     async def wait_until_up(self, service: Service, seconds: float) -> None:
         """Wait until haproxy's health checks see a service up. Raises `Unusable` after `seconds`."""
         until = time.monotonic() + seconds
@@ -85,7 +83,7 @@ class Proxy:
     async def drain(self, service: Service, seconds: float) -> int:
         """Wait until a service has no open requests; return how many are left after `seconds`."""
         until = time.monotonic() + seconds
-        while (left := self.under_way(service)) and time.monotonic() < until:  # noqa: ASYNC110 - haproxy only answers
+        while (left := int(self._backend(service)["scur"])) and time.monotonic() < until:  # noqa: ASYNC110 - haproxy only answers
             await asyncio.sleep(DRAIN_PAUSE)
         return left
 
@@ -125,87 +123,69 @@ class Steps:
     ask: Callable[[str], Awaitable[None]] | None = None
     """Asks a person to do a step without a command, and returns when it is done; None: nobody to ask."""
 
-    def check(self) -> None:
-        """Raise `Unusable` if the old service would run during the last copy."""
-        if not self.stop and self.ask is None:
-            raise Unusable("say by --stop what stops the old service, or run this where somebody can be asked to")
-
 
 @dataclass(frozen=True, slots=True)
 class Move:
     """Source and target of a move."""
 
-    old: Callable[[], AbstractAsyncContextManager[ReferenceSource]]  # opens the old data
+    old: OpenReference
     new: Callable[[], AbstractAsyncContextManager[Installation]]
     """Opens the stopped installation that becomes the new service."""
     folder: str  # the data folder of that installation
     service_token: str = field(default="", repr=False)  # a service_admin's token without a user
 
 
-@dataclass(frozen=True, slots=True)
-class NewService:
-    """A service_admin's access to the running new service."""
-
-    client: Client
-    token: str = field(repr=False)  # the client's
-    ca: str | None = None
-
-
 class Cut(NamedTuple):
     """Result of a cut."""
 
-    plan: MovePlan
+    plan: Converted
     copied: Copied
     seconds: float  # how long clients were held
 
 
-async def copy(move: Move, progress: Progress) -> tuple[MovePlan, Copied]:
+async def copy(move: Move, progress: Progress) -> tuple[Converted, Copied]:
     """Copy new messages while the old service runs. Raises `Unusable`, `Unavailable`."""
     async with move.new() as target, move.old() as old:
         return await _round(old, Copying(target, move.folder, old.messages, progress))
 
 
-async def _round(old: ReferenceSource, copying: Copying) -> tuple[MovePlan, Copied]:
-    documents = await old.documents()
-    found = plan(documents, old.messages)
+async def _round(old: ReferenceSource, copying: Copying) -> tuple[Converted, Copied]:
+    found = plan(await old.documents(), old.messages)
     return found, await copying.round(found)
 
 
-async def cut(move: Move, service: NewService, steps: Steps, progress: Progress, tell: Tell) -> Cut:
-    """Switch to the new service. Raises `Unusable`, `Unavailable`, `ClientError`."""
-    steps.check()
-    async with holding("old", steps, tell) as held, move.old() as old:
+async def cut(move: Move, client: Client, at: ConnectionSettings, steps: Steps, progress: Progress, tell: Tell) -> Cut:
+    """Switch to the new service, where `client` is a service_admin. Raises `Unusable`, `Unavailable`, `ClientError`."""
+    if not steps.stop and steps.ask is None:  # the old service would run during the last copy
+        raise Unusable("say by --stop what stops the old service, or run this where somebody can be asked to")
+    async with Held("old", steps, tell) as held, move.old() as old:
         async with move.new() as target:
             copying = Copying(target, move.folder, old.messages, progress)
             tell("copying what is new, while the old service goes on")
-            admins = {
-                each.token
-                for each in (await _round(old, copying))[0].found.users
-                if "service_admin" in each.service_roles
-            }
-            if service.token not in admins | {move.service_token} or not service.token:
+            first, _ = await _round(old, copying)
+            admins = {each.token for each in first.users if "service_admin" in each.service_roles}
+            if at.token not in admins | {move.service_token} or not at.token:
                 raise Unusable("the token is not that of a service_admin of the old service: see AMS_TOKEN")
             began = time.monotonic()
             await held.begin(all_answered=False)
             await held.stop()
             tell("copying the rest: messages, users, topics, positions")
-            documents = await old.documents()
-            found = plan(documents, old.messages, await copying.bounds())
+            found = plan(await old.documents(), old.messages, await copying.bounds())
             copied = await copying.finish(found)
-            _check(await compare_stored(found.found, target, old.messages))
+            _check(await compare_stored(found, target, old.messages))
         held.is_new_started = True  # now, or soon
-        await _start(service.client, steps, tell)
+        await _start(client, steps, tell)
         tell("trying every token")
-        _check(await compare_served(found.found, service.client, service.ca))
+        _check(await compare_served(found, client, at.ca))
         await _check_still(old, found)
         await held.route_clients("new", steps.patience)  # clients may use it from now on: the only way back is `back`
         Copying.end(move.folder)
         return Cut(found, copied, time.monotonic() - began)
 
 
-async def _check_still(old: ReferenceSource, found: MovePlan) -> None:
+async def _check_still(old: ReferenceSource, found: Converted) -> None:
     await old.messages.look()
-    for topic in found.found.topics:
+    for topic in found.topics:
         if old.messages.bounds(topic.kafka).end != topic.bounds.end:
             raise Unusable(f"{topic.what} changed: somebody still uses the old service, past the proxy")
 
@@ -238,7 +218,10 @@ def _check(differences: Sequence[Difference]) -> None:
 
 
 class Held:
-    """A service whose clients are held. Raises `Unusable` if clients are routed elsewhere already."""
+    """A service whose clients are held in a block; if the block fails, they are routed back.
+
+    Raises `Unusable` if clients are routed elsewhere already.
+    """
 
     def __init__(self, service: Service, steps: Steps, tell: Tell) -> None:
         self._service: Service = service
@@ -251,6 +234,13 @@ class Held:
         self._is_stopped = self._is_held and service == "old"
         self.is_new_started = self._is_over = False
 
+    async def __aenter__(self) -> "Held":
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            await _to_its_end(self._undo())
+
     async def begin(self, *, all_answered: bool) -> None:
         """Hold its clients and drain open requests; with `all_answered`, open requests are an error."""
         proxy = self._steps.proxy
@@ -260,12 +250,11 @@ class Held:
         self._tell("holding clients")
         proxy.route_clients("held")
         left = await proxy.drain(self._service, self._steps.drain)
+        late = f"{left} requests are not answered after {self._steps.drain:g} s"
         if left and all_answered:
-            raise Unusable(
-                f"{left} requests are not answered after {self._steps.drain:g} s: try again, or a longer --drain"
-            )
+            raise Unusable(f"{late}: try again, or a longer --drain")
         if left:
-            self._tell(f"{left} requests are not answered after {self._steps.drain:g} s")
+            self._tell(late)
 
     async def stop(self) -> None:
         """Stop the service."""
@@ -286,7 +275,7 @@ class Held:
             proxy.route_clients(service)
         self._is_over = True
 
-    async def undo(self) -> None:
+    async def _undo(self) -> None:
         """Start it again, route clients to it, and stop the new service. Failures are reported; later steps run."""
         if self._is_over:
             return
@@ -324,17 +313,6 @@ class Held:
             yield
         except Unusable as error:
             self._tell(str(error))
-
-
-@contextlib.asynccontextmanager
-async def holding(service: Service, steps: Steps, tell: Tell) -> AsyncIterator[Held]:
-    """Hold a service's clients in the block; if it fails, route them back."""
-    held = Held(service, steps, tell)
-    try:
-        yield held
-    except BaseException:
-        await _to_its_end(held.undo())
-        raise
 
 
 async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:

@@ -1,7 +1,7 @@
 """Reads the reference's MongoDB collections whole: thousands of small documents, without an index."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
 Document = Mapping[str, Any]
 
-COLLECTIONS = ("projects", "users", "topics", "subscriptions", "schemas", "user_registrations", "daily_topic_msg_count")
 SECONDS = 10  # timeout of the server, unless its URI has another
 
 
@@ -39,8 +38,7 @@ class Documents:
 
 def read_documents(source: str, database: str) -> Documents:
     """Read AMS's collections from `mongodb://...` or a `mongodump` folder. `Unavailable` names no password."""
-    found: Mapping[str, Any] = read_collections(source, database, COLLECTIONS)
-    return Documents(**found)
+    return Documents(**read_collections(source, database, [each.name for each in fields(Documents)]))
 
 
 def read_collections(source: str, database: str, names: Sequence[str]) -> Mapping[str, Sequence[Document]]:

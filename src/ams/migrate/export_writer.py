@@ -4,8 +4,8 @@ import math
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass
 
+from ams.app.moving.exporter import Progress
 from ams.app.moving.files import writing
 from ams.core.clock import Milliseconds
 from ams.core.errors import Unavailable
@@ -18,23 +18,9 @@ from ams.storage.export_format import FORMAT, End, Header, Line, Log, encode_lin
 
 SAMPLE = 10_000  # messages read to estimate the speed
 STORING_FACTOR = 2  # reading and storing take so many times as long as reading; measured in November 2026
-Progress = Callable[[int, int | None], None]  # called with finished messages and their total
 
 
-@dataclass(frozen=True, slots=True)
-class MovePlan:
-    """Data of a move."""
-
-    found: Converted
-    messages: int  # upper bound: holes are counted
-
-    @property
-    def counts(self) -> Mapping[str, int]:
-        """Number of lines of each kind, without messages."""
-        return Counter(kind(each) for each in self.found.lines())
-
-
-def plan(documents: Documents, kafka: Kafka, bounds: Callable[[str], KafkaBounds] | None = None) -> MovePlan:
+def plan(documents: Documents, kafka: Kafka, bounds: Callable[[str], KafkaBounds] | None = None) -> Converted:
     """Plan a move, read only. Raises `Unavailable` if the database or the brokers do not fit."""
     if not documents.users and not documents.projects:
         raise Unavailable("there are neither users nor projects in the old database: is its name right?")
@@ -44,17 +30,14 @@ def plan(documents: Documents, kafka: Kafka, bounds: Callable[[str], KafkaBounds
     ours = {topic.kafka for topic in found.topics}
     for name, count in sorted(kafka.other_partitions.items()):
         if name in ours:
-            found.oddities.append(
-                Oddity(
-                    "partitions", f"Kafka topic {name}", f"{count} messages outside partition 0 had no ids, and stay"
-                )
-            )
-    return MovePlan(found, sum(topic.bounds.end - topic.bounds.first for topic in found.topics))
+            done = f"{count} messages outside partition 0 had no ids, and stay"
+            found.oddities.append(Oddity("partitions", f"Kafka topic {name}", done))
+    return found
 
 
-async def seconds_to_copy(plan: MovePlan, kafka: Kafka) -> int:
+async def seconds_to_copy(plan: Converted, kafka: Kafka) -> int:
     """Estimate the time of the first copy by reading messages of the largest topic. Raises `Unavailable`."""
-    largest = max(plan.found.topics, key=lambda each: each.bounds.end - each.bounds.first, default=None)
+    largest = max(plan.topics, key=lambda each: each.bounds.end - each.bounds.first, default=None)
     if largest is None or not plan.messages:
         return 0
     first, end = largest.bounds.first, min(largest.bounds.end, largest.bounds.first + SAMPLE)
@@ -64,25 +47,26 @@ async def seconds_to_copy(plan: MovePlan, kafka: Kafka) -> int:
     return math.ceil(STORING_FACTOR * (time.perf_counter() - began) * plan.messages / (end - first))
 
 
-async def write(plan: MovePlan, kafka: Kafka, path: str, progress: Progress) -> Mapping[str, int]:
+async def write(plan: Converted, kafka: Kafka, path: str, progress: Progress) -> Mapping[str, int]:
     """Write the export to a new file; return lines by kind. Raises `Unusable`, `Unavailable`."""
     counts: Counter[str] = Counter()
+    expected = plan.messages
     with writing(path) as file:
 
         def put(line: Line) -> None:
             file.write(encode_line(line))
             counts[kind(line)] += 1
 
-        file.write(encode_line(Header(format=FORMAT, messages=plan.messages)))
-        for topic in plan.found.topics:
+        file.write(encode_line(Header(format=FORMAT, messages=expected)))
+        for topic in plan.topics:
             if topic.bounds.end:
                 put(Log(project=topic.line.project, topic=topic.line.name, id=topic.line.id, first=topic.bounds.first,
                         bytes=topic.bytes, retention=topic.line.retention))  # fmt: skip
-                async for batch in messages_of(topic, kafka, plan.found.oddities):
+                async for batch in messages_of(topic, kafka, plan.oddities):
                     file.writelines(map(encoded_message, batch))
                     counts["message"] += len(batch)
-                    progress(counts["message"], plan.messages)
-        for line in plan.found.lines():
+                    progress(counts["message"], expected)
+        for line in plan.lines():
             put(line)
         file.write(encode_line(End(counts=dict(counts))))
     return counts

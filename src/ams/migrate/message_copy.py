@@ -21,12 +21,11 @@ from ams.core.clock import Milliseconds
 from ams.core.errors import Unusable
 from ams.core.messages import Stored
 from ams.core.names import Offset, TopicId, topic_id, topic_id_text
-from ams.migrate.conversion import NAMESPACE, KafkaBounds, MovedTopic
+from ams.migrate.conversion import NAMESPACE, Converted, KafkaBounds, MovedTopic
 from ams.migrate.documents import Oddity
-from ams.migrate.export_writer import MovePlan, stand_in, unreadable, unreadable_end
+from ams.migrate.export_writer import stand_in, unreadable, unreadable_end
 from ams.migrate.requests import each_of
 from ams.migrate.sources import Kafka
-from ams.storage.export_format import Topic
 from ams.storage.files import Disk, write_whole
 from ams.storage.log.base import Origin
 from ams.storage.registry.export import Loaded, Name
@@ -119,7 +118,7 @@ class Copying:
 
         return kept_bounds
 
-    async def round(self, plan: MovePlan) -> Copied:
+    async def round(self, plan: Converted) -> Copied:
         """Copy new messages only. Raises `Unusable`, `Unavailable`."""
         await self._look()
         copied = await self._copy_topics(plan, at_end=False)
@@ -127,7 +126,7 @@ class Copying:
             await self._log.end_load()
         return copied
 
-    async def finish(self, plan: MovePlan) -> Copied:
+    async def finish(self, plan: Converted) -> Copied:
         """Copy the remaining messages, then users, topics and offsets in one transaction.
 
         Replaces the data of an earlier, failed cut. Raises `Unusable` if messages were published since.
@@ -136,12 +135,11 @@ class Copying:
         copied = await self._copy_topics(plan, at_end=True)
         if self._is_filled:
             await self._registry.clear()
-        lines = list(plan.found.lines())
-        for line in lines:  # counters of topics come from their logs
-            loaded = copied.topics.get((line.project, line.name)) if isinstance(line, Topic) else None
-            if isinstance(line, Topic) and line.tally is not None and loaded is not None:
+        for line in (each.line for each in plan.topics):  # their counters come from their logs
+            loaded = copied.topics.get((line.project, line.name))
+            if line.tally is not None and loaded is not None:
                 line.tally.bytes = loaded.bytes
-        await fill(self._target, lines, copied.topics, handed=plan.found.handed)
+        await fill(self._target, plan.lines(), copied.topics, handed=plan.handed)
         return copied
 
     @staticmethod
@@ -158,11 +156,11 @@ class Copying:
         if others:
             raise Unusable(f"the log holds {len(others)} topics of somebody else: move into a new installation")
 
-    async def _copy_topics(self, plan: MovePlan, *, at_end: bool) -> Copied:
-        topics = plan.found.topics
+    async def _copy_topics(self, plan: Converted, *, at_end: bool) -> Copied:
+        topics = plan.topics
         await self._make({self._unused_topic_id(each): each for each in topics if not self._places(each)})
         self._expected, self._done = plan.messages, 0
-        copied = dict(await each_of(topics, lambda topic: self._copy(topic, plan.found.oddities, at_end)))
+        copied = dict(await each_of(topics, lambda topic: self._copy(topic, plan.oddities, at_end)))
         for place in self._there - {each.topic for _, each in copied.values()}:
             await self._log.drop(place)  # its topic is gone, or was made again
         loaded = {name: each for name, (_, each) in copied.items()}

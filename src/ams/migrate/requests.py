@@ -39,8 +39,10 @@ class OldService:
         self._once = self._client.with_retry(None)
         self._turn = asyncio.Semaphore(MAX_REQUESTS)
 
-    async def close(self) -> None:
-        """Close the connections."""
+    async def __aenter__(self) -> "OldService":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
         await self._client.close()
 
     async def ask(self, call: Call[T]) -> T:

@@ -6,8 +6,7 @@ the messages the same ids, because it counts in order and nobody else publishes;
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
 from ams.app.moving.exporter import Progress
@@ -16,12 +15,12 @@ from ams.client.errors import ClientError, InvalidInput, NotFound
 from ams.client.wire.call import Call, json_body
 from ams.core.errors import Unavailable, Unusable
 from ams.core.messages import parse
-from ams.migrate.conversion import MovedTopic
-from ams.migrate.cutover import Steps, Tell, holding, run_command
+from ams.migrate.conversion import Converted, MovedTopic
+from ams.migrate.cutover import Held, Steps, Tell, run_command
 from ams.migrate.documents import Oddity
-from ams.migrate.export_writer import MovePlan, plan
+from ams.migrate.export_writer import plan
 from ams.migrate.requests import OldService, each_of
-from ams.migrate.sources import ReferenceSource
+from ams.migrate.sources import OpenReference, ReferenceSource
 from ams.storage.export_format import Subscription
 
 T = TypeVar("T")
@@ -46,18 +45,13 @@ class _Since(NamedTuple):
 
 
 async def back(
-    source: Callable[[], AbstractAsyncContextManager[ReferenceSource]],
-    old: OldService,
-    new: Client,
-    steps: Steps,
-    progress: Progress,
-    tell: Tell,
+    source: OpenReference, old: OldService, new: Client, steps: Steps, progress: Progress, tell: Tell
 ) -> Returned:
     """Switch back to the old service. Raises `Unusable` if that is not possible any more.
 
     `source` opens the old data; `old` and `new` are service_admin clients. Can be repeated after an interruption.
     """
-    async with holding("new", steps, tell) as held, source() as opened:
+    async with old, Held("new", steps, tell) as held, source() as opened:
         await held.begin(all_answered=True)
         if steps.start:
             tell("starting the old service")
@@ -75,11 +69,11 @@ async def back(
 
 class _Returning:
     def __init__(
-        self, new: Client, old: OldService, source: ReferenceSource, found: MovePlan, progress: Progress
+        self, new: Client, old: OldService, source: ReferenceSource, found: Converted, progress: Progress
     ) -> None:
         self._new, self._old = new, old
         self._source = source
-        self._found = found.found
+        self._found = found
         self._progress = progress
         self._oddities: list[Oddity] = []
         self._done = self._expected = 0
@@ -100,9 +94,7 @@ class _Returning:
     async def give(self, since: Sequence[_Since]) -> Returned:
         self._expected = sum(each.end - each.start for each in since)
         await each_of(since, self._give_messages)
-        topics = {(each.line.project, each.line.name) for each in self._found.topics}
-        standing = [each for each in self._found.subscriptions if (each.project, each.topic) in topics]
-        moved = sum(await each_of(standing, self._move))
+        moved = sum(await each_of(self._found.standing, self._move))
         self._oddities += await asyncio.to_thread(lambda: list(self._made_since()))
         return Returned(self._expected, moved, self._oddities)
 
@@ -135,24 +127,22 @@ class _Returning:
 
     async def _give_messages(self, since: _Since) -> None:
         """Publish messages in order; the returned ids prove that nobody else publishes."""
-        line = since.topic.line
+        line, what = since.topic.line, since.topic.what
         async for batch in self._batches(since):
             attributes = [_comparable_attributes(dict(each.attributes)) for each in batch]
             changed = sum(kept != each.attributes for kept, each in zip(attributes, batch, strict=True))
             if changed:
                 done = f"{changed} messages lost quotes, backslashes or line breaks of attributes: it cannot keep them"
-                self._oddities.append(Oddity("attribute", since.topic.what, done))
+                self._oddities.append(Oddity("attribute", what, done))
             said = [{"data": each.data, "attributes": kept} for kept, each in zip(attributes, batch, strict=True)]
             call = wire.publish_encoded(line.project, line.name, json_body({"messages": said}))
             try:
                 published = await self._old.once(call)
             except (NotFound, InvalidInput) as error:
-                raise Unusable(
-                    f"the old service does not take messages of {since.topic.what}: {error.message}"
-                ) from None
+                raise Unusable(f"the old service does not take messages of {what}: {error.message}") from None
             ids = [str(each.offset) for each in batch]
             if published.message_ids != ids:
-                raise Unusable(f"the old service gave message {ids[0]} of {since.topic.what} another id: it is used")
+                raise Unusable(f"the old service gave message {ids[0]} of {what} another id: it is used")
             self._done += len(batch)
             self._progress(self._done, self._expected)
 

@@ -56,15 +56,10 @@ class ShadowReport:
     """Result of a comparison."""
 
     routes: dict[str, RouteTally] = field(default_factory=dict)  # by action
-    differences: dict[str, list[tuple[DifferenceKind, int]]] = field(default_factory=dict)
-    """By action: kinds, each with a number of answers."""
+    differences: dict[str, dict[object, tuple[DifferenceKind, int]]] = field(default_factory=dict)
+    """By action, and place of the kind: kinds, each with a number of answers."""
     passed_over: Counter[str] = field(default_factory=Counter)  # reasons for skipped requests
     left_out: int = 0  # by sampling
-
-    @property
-    def compared_requests(self) -> int:
-        """Number of compared requests."""
-        return sum(each.asked for each in self.routes.values())
 
     def count(self, action: str, kinds: Iterable[DifferenceKind]) -> None:
         """Add the result of one request."""
@@ -73,13 +68,11 @@ class ShadowReport:
         tally.asked += 1
         tally.same += not kinds
         tally.different += bool(kinds)
-        known = self.differences.setdefault(action, []) if kinds else []
+        known = self.differences.setdefault(action, {}) if kinds else {}
         for kind in kinds:
-            place = next((number for number, (each, _) in enumerate(known) if each.place == kind.place), None)
-            if place is not None:
-                known[place] = (known[place][0], known[place][1] + 1)
-            elif len(known) < MOST_KINDS:
-                known.append((kind, 1))
+            if kind.place in known or len(known) < MOST_KINDS:
+                first, count = known.get(kind.place, (kind, 0))
+                known[kind.place] = first, count + 1
 
 
 @dataclass
@@ -183,15 +176,8 @@ def _tokens(request: ShadowRequest) -> list[str]:
     return [*said, *(request.headers or {}).values()]
 
 
-class Logged(NamedTuple):
-    """A request of a log; `target` is path and query as they came."""
-
-    method: str
-    target: str
-
-
-def request_of(line: str) -> Logged | None:
-    """Return the request in a line of haproxy's log; a syslog prefix is allowed.
+def request_of(line: str) -> tuple[str, str] | None:
+    """Return method and target, path and query as they came, in a line of haproxy's log; a syslog prefix is allowed.
 
     The format is `option httplog`, which ends in the quoted request, or that of `deploy/haproxy`, which ends in method,
     path (without query) and id. None for other lines, bad or cut requests, and those of haproxy itself (`OWN_CLIENT`).
@@ -202,7 +188,7 @@ def request_of(line: str) -> Logged | None:
     target = _ESCAPED.sub(lambda each: chr(int(each[1], 16)), found["target"])
     if "://" in target.partition("?")[0]:  # HTTP/2: the whole URL
         target = "/" + target.partition("://")[2].partition("/")[2]
-    return Logged(found["method"], target)
+    return found["method"], target
 
 
 async def logged_requests(shadow: Shadow, file: int) -> AsyncIterator[ShadowRequest]:
@@ -251,9 +237,7 @@ async def copies(
     waiting: asyncio.Queue[ShadowRequest] = asyncio.Queue(MAX_WAITING_REQUESTS)
 
     async def take(scope: Mapping[str, Any], _receive: Receive, send: Send) -> None:
-        headers = {
-            name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"] if name in _HEADERS
-        }
+        headers = {str(name, "latin-1"): str(value, "latin-1") for name, value in scope["headers"] if name in _HEADERS}
         query = scope["query_string"].decode("latin-1")
         target = scope["raw_path"].decode("latin-1") + (f"?{query}" if query else "")
         if waiting.full():

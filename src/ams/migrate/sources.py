@@ -170,18 +170,16 @@ class Kafka:
             ages = await _ages(admin, [each["topic"] for each in described])
         finally:
             await admin.close()
-        partitions = [
-            TopicPartition(each["topic"], one["partition"]) for each in described for one in each["partitions"]
-        ]
+        places = [TopicPartition(each["topic"], one["partition"]) for each in described for one in each["partitions"]]
         # One request for all: the consumer would look up each topic in turn, with 0.1 s pauses.
         await consumer._client.set_topics([each["topic"] for each in described])
-        firsts = await consumer.beginning_offsets(partitions)
-        ends = await consumer.end_offsets(partitions)
+        firsts = await consumer.beginning_offsets(places)
+        ends = await consumer.end_offsets(places)
         self._bounds, self.other_partitions = {}, {}
         now = SystemClock().wall()
-        read = [each for each in partitions if each.partition == 0]
+        read = [each for each in places if each.partition == 0]
         young = await consumer.offsets_for_times({each: now - kept_for(ages.get(each.topic)) for each in read})
-        for each in partitions:
+        for each in places:
             first, end, since = firsts[each], ends[each], young.get(each)
             if each.partition == 0:
                 young_offset = end if since is None else since.offset
@@ -189,18 +187,15 @@ class Kafka:
             elif end > first:
                 self.other_partitions[each.topic] = self.other_partitions.get(each.topic, 0) + end - first
 
-    async def batches(self, topic: str, start: int, end: int, earliest: int = 0) -> Batches:
+    def batches(self, topic: str, start: int, end: int, earliest: int = 0) -> Batches:
         """Yield a topic's messages from `start` up to `end`, in order; unreadable ones are left out.
 
         No publish time is before `earliest`. Raises `Unavailable`.
         """
-        if end - start > _PARALLEL_READ_MESSAGES:
-            self._readers = self._readers or Readers()
-            read = self._readers.batches(partial(read_part, self._servers, topic), start, end, earliest)
-        else:
-            read = self.read(topic, start, end, earliest)
-        async for batch in read:
-            yield batch
+        if end - start <= _PARALLEL_READ_MESSAGES:
+            return self.read(topic, start, end, earliest)
+        self._readers = self._readers or Readers()
+        return self._readers.batches(partial(read_part, self._servers, topic), start, end, earliest)
 
     async def read(self, topic: str, start: int, end: int, earliest: int = 0) -> Batches:
         """Like `batches`, in this process."""
@@ -343,9 +338,8 @@ def message_of(offset: int, value: bytes | None, written: int, earliest: int) ->
     data, attributes = said.get("data", ""), _attributes(said.get("attributes"))
     if not isinstance(data, str) or attributes is None:
         return None
-    return Message(
-        offset=offset, time=max(_time(said.get("publishTime"), written), earliest), data=data, attributes=attributes
-    )
+    time = max(_time(said.get("publishTime"), written), earliest)
+    return Message(offset=offset, time=time, data=data, attributes=attributes)
 
 
 def _attributes(said: Any) -> Mapping[str, str] | None:
@@ -394,3 +388,6 @@ async def old_source(mongodb: str, database: str, kafka: str) -> AsyncIterator[R
     """Open the reference at these addresses until the block ends."""
     async with Kafka(kafka) as messages:
         yield ReferenceSource(mongodb, database, messages)
+
+
+OpenReference = Callable[[], contextlib.AbstractAsyncContextManager[ReferenceSource]]  # as `old_source`

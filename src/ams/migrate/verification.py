@@ -64,7 +64,7 @@ async def verify(
         ClientError: A service does not answer.
         Unavailable: Messages cannot be read.
     """
-    differences = await asyncio.to_thread(lambda: [*_users(found, client, ca), *_places(client, _standing(found))])
+    differences = await asyncio.to_thread(lambda: [*_users(found, client, ca), *_places(client, found.standing)])
     answers = 0
     if sides:
         answers, differ = await _answers(found, *sides)
@@ -135,7 +135,7 @@ async def compare_stored(found: Converted, stored: Installation, kafka: Kafka) -
         return Difference(topic.what, _bounds(topic.bounds), _bounds(has))
 
     differences = [each for each in await each_of(found.topics, compare, REQUEST_THREADS) if each]
-    for each in _standing(found):
+    for each in found.standing:
         subscription, log = subscriptions.get((each.project, each.name)), logs.get((each.project, each.topic))
         place = places.get(subscription) if subscription else None
         if place is None or log is None or place != TopicOffset(log, Offset(each.offset)):
@@ -166,7 +166,7 @@ async def compare_served(found: Converted, client: Client, ca: str | None) -> li
     Checks the owner and roles of every token, and the position of one subscription per project: `compare_stored` has
     checked the others. `client` is an administrator's. Raises a `ClientError` if the service does not answer.
     """
-    some = {each.project: each for each in _standing(found)}
+    some = {each.project: each for each in found.standing}
     return await asyncio.to_thread(lambda: [*_users(found, client, ca), *_places(client, list(some.values()))])
 
 
@@ -208,12 +208,6 @@ def _users(found: Converted, client: Client, ca: str | None) -> Iterator[Differe
 def _roles(service: Iterable[str], projects: Mapping[str, Iterable[str]]) -> str:
     said = [",".join(sorted(service)) or "-"]
     return " ".join(said + [f"{project}:{','.join(sorted(roles))}" for project, roles in sorted(projects.items())])
-
-
-def _standing(found: Converted) -> list[Subscription]:
-    """Return the subscriptions whose topic exists: others have no position."""
-    topics = {(each.line.project, each.line.name) for each in found.topics}
-    return [each for each in found.subscriptions if (each.project, each.topic) in topics]
 
 
 def _places(client: Client, subscriptions: Sequence[Subscription]) -> Iterator[Difference]:

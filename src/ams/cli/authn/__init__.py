@@ -3,15 +3,14 @@
 service_types    `ams authn service-types` and `auth-methods`
 bindings         `ams authn bindings`
 bulk             many bindings at once, from CSV
-importer         `ams authn import`: a database of the reference
+importer         `ams authn import` and `ams migrate authn`: a database of the reference
 session          options of the connection that all these commands share
 
 Here are the groups, keys, the audit log and `login`.
 """
 
 from collections.abc import Collection
-from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
 from ams.cli.arguments import Output, option
 from ams.cli.audit import File, Filters, show
@@ -39,13 +38,6 @@ keys = CommandGroup(
 )
 
 
-class Scope(StrEnum):
-    """Scope of a key."""
-
-    READ = "read"
-    WRITE = "write"
-
-
 @app.command()
 def serve() -> None:
     """Run the certificate service."""
@@ -68,7 +60,7 @@ def list_keys(session: AuthnSession) -> Call[authn.Keys]:
 def create_key(
     session: AuthnSession,
     name: KeyName,
-    scope: Annotated[Scope, option("Whether it may write, or read only.")] = Scope.READ,
+    scope: Annotated[Literal["read", "write"], option("Whether it may write, or read only.")] = "read",
 ) -> Call[authn.Key]:
     """Make a key and show it, this once."""
     return authn.create_key(name, scope)

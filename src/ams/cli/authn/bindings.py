@@ -24,7 +24,7 @@ app = CommandGroup(
 
 Dn = Annotated[str | None, option("Subject of the certificate, in any spelling.", metavar="DN")]
 Cert = Annotated[str | None, option("The certificate itself (PEM or DER).", metavar="FILE")]
-ServiceTypeOption = Annotated[str | None, option("Service type.", metavar="TYPE", complete=service_type_names)]
+TypeOption = Annotated[str | None, option("Service type.", metavar="TYPE", complete=service_type_names)]
 HostOption = Annotated[str | None, option("One of its hosts.")]
 User = Annotated[
     str | None, option("The user of AMS, by name; its uuid is looked up at AMS.", metavar="USER", complete=user_names)
@@ -57,9 +57,7 @@ _FIELDS: Columns = {
 
 
 @app.lists("bindings", _COLUMNS)
-def list_(
-    session: AuthnSession, service_type: ServiceTypeOption = None, host: HostOption = None
-) -> Call[authn.Bindings]:
+def list_(session: AuthnSession, service_type: TypeOption = None, host: HostOption = None) -> Call[authn.Bindings]:
     """List bindings: all, or those of a host."""
     if (service_type is None) != (host is None):
         raise Usage("give --service-type and --host, or none of them")
@@ -74,11 +72,7 @@ def show(session: AuthnSession, binding: BindingName) -> Call[authn.Binding]:
 
 @app.does()
 def find(
-    session: AuthnSession,
-    dn: Dn = None,
-    cert: Cert = None,
-    service_type: ServiceTypeOption = None,
-    host: HostOption = None,
+    session: AuthnSession, dn: Dn = None, cert: Cert = None, service_type: TypeOption = None, host: HostOption = None
 ) -> None:
     """Find the bindings of a subject, on every host unless one is named."""
     subject = _subject(dn, cert)
@@ -102,7 +96,7 @@ def create(
     cert: Cert = None,
     user: User = None,
     unique_key: UniqueKey = None,
-    service_type: ServiceTypeOption = "ams",
+    service_type: TypeOption = "ams",
     host: HostOption = None,
     auth_type: AuthType = authn.X509,
     issuer: Issuer = None,
@@ -134,25 +128,24 @@ def update(
     cert: Cert = None,
     user: User = None,
     unique_key: UniqueKey = None,
-    service_type: ServiceTypeOption = None,
+    service_type: TypeOption = None,
     host: HostOption = None,
     auth_type: AuthType = None,
     issuer: Issuer = None,
 ) -> Call[authn.Binding]:
     """Change what is given of a binding."""
-    changes = {
-        "name": rename,
-        "auth_identifier": _subject(dn, cert),
-        "unique_key": _key_of_user(session, user, unique_key),
-        "service_uuid": session.call(authn.get_service_type(service_type)).uuid if service_type else None,
-        "host": host,
-        "auth_type": auth_type,
-        "issuer": _subject_of(issuer) if issuer else issuer,
-    }
-    said = {name: value for name, value in changes.items() if value is not None}
-    if not said:
+    changes = authn.BindingFields(
+        name=rename,
+        auth_identifier=_subject(dn, cert),
+        unique_key=_key_of_user(session, user, unique_key),
+        service_uuid=session.call(authn.get_service_type(service_type)).uuid if service_type else None,
+        host=host,
+        auth_type=auth_type,
+        issuer=_subject_of(issuer) if issuer else issuer,
+    )
+    if changes == authn.BindingFields():
         raise Usage("say what to change, for example with --user")
-    return authn.update_binding(binding, authn.BindingFields(**said))
+    return authn.update_binding(binding, changes)
 
 
 @app.confirms("binding {binding} deleted")
@@ -175,9 +168,8 @@ def import_csv(
     read = list(bulk.read_bindings(file, session.uuid_of))
     types = session.call(authn.list_service_types()).service_types
     wanted = [each for each in read if isinstance(each, bulk.DeclaredBinding)]
-    planned = {
-        each.wanted.place: each for each in bulk.plan(wanted, types, session.call(authn.list_bindings()).bindings)
-    }
+    there = session.call(authn.list_bindings()).bindings
+    planned = {each.wanted.place: each for each in bulk.plan(wanted, types, there)}
     reports = [each if isinstance(each, bulk.RecordReport) else planned[each.place].report for each in read]
     refused = [each for each in reports if each.outcome is bulk.RecordOutcome.REFUSED]
     if dry_run or refused:

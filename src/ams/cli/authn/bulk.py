@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from ams.cli.command import Session, table
+from ams.cli.exit_codes import file_named
 from ams.client.errors import InvalidInput, NotFound, Refused
 from ams.client.wire import Call, authn
 from ams.core.distinguished_names import normalise_name
@@ -19,6 +20,8 @@ from ams.core.errors import BadDocument
 
 REQUIRED_COLUMNS = ("name", "service_type", "host", "auth_identifier")
 COLUMNS = (*REQUIRED_COLUMNS, "unique_key", "user", "auth_type", "issuer")
+SAME_FIELDS = ("host", "auth_identifier", "unique_key", "auth_type", "issuer")
+"""Fields of a binding with the same form in a file and in the API."""
 
 Ask = Callable[[Call[Any]], Any]
 UuidOf = Callable[[str], str]  # returns the uuid of an AMS user by name; raises a `ClientError`
@@ -103,11 +106,7 @@ def plan(
             place="",
             name=each.name,
             service_type=names_of_types.get(each.service_uuid, each.service_uuid),
-            host=each.host,
-            auth_identifier=each.auth_identifier,
-            unique_key=each.unique_key,
-            auth_type=each.auth_type,
-            issuer=each.issuer,
+            **{field: getattr(each, field) for field in SAME_FIELDS},
         )
         for each in bindings
     }
@@ -147,28 +146,23 @@ def show(session: Session, reports: Sequence[RecordReport], *, applied: bool) ->
     session.show({"lines": reports, "applied": applied}, f"{lines}\n{summary}")
 
 
-def _wrong(
-    wanted: DeclaredBinding, service_type: authn.ServiceType | None, there: Mapping[str, DeclaredBinding]
-) -> str:
+def _wrong(wanted: DeclaredBinding, kind: authn.ServiceType | None, there: Mapping[str, DeclaredBinding]) -> str:
     if wanted.name not in there and not authn.is_name(wanted.name):
         return f"a name is {authn.NAME_RULE}"
-    if service_type is None:
+    if kind is None:
         return f"there is no service type {wanted.service_type}"
-    if wanted.host not in service_type.hosts:
+    if wanted.host not in kind.hosts:
         return f"{wanted.host} is no host of {wanted.service_type}"
-    if wanted.auth_type not in service_type.auth_types:
+    if wanted.auth_type not in kind.auth_types:
         return f"{wanted.service_type} takes no {wanted.auth_type}"
     return ""
-
-
-_FIELDS = ("service_type", "host", "auth_identifier", "unique_key", "auth_type", "issuer")
 
 
 def _compare_binding(wanted: DeclaredBinding, there: DeclaredBinding | None) -> PlannedBinding:
     if there is None:
         return PlannedBinding(wanted, RecordOutcome.MADE)
-    said = {name: getattr(wanted, name) for name in _FIELDS if getattr(wanted, name) is not None}
-    changes = {name: value for name, value in said.items() if value != getattr(there, name)}
+    said = {name: getattr(wanted, name) for name in ("service_type", *SAME_FIELDS)}
+    changes = {name: value for name, value in said.items() if value not in (None, getattr(there, name))}
     if not changes:
         return PlannedBinding(wanted, RecordOutcome.SAME)
     return PlannedBinding(wanted, RecordOutcome.CHANGED, ", ".join(changes), changes)
@@ -178,17 +172,8 @@ def _send_binding(planned: PlannedBinding, uuids: Mapping[str, str], ask: Ask) -
     wanted = planned.wanted
     try:
         if planned.outcome is RecordOutcome.MADE:
-            ask(
-                authn.create_binding(
-                    wanted.name,
-                    uuids[wanted.service_type],
-                    wanted.host,
-                    wanted.auth_identifier,
-                    wanted.unique_key,
-                    auth_type=wanted.auth_type,
-                    issuer=wanted.issuer or "",
-                )
-            )
+            said = {name: getattr(wanted, name) or "" for name in SAME_FIELDS}
+            ask(authn.create_binding(wanted.name, uuids[wanted.service_type], **said))
         elif planned.outcome is RecordOutcome.CHANGED:
             changes = dict(planned.changes)
             if "service_type" in changes:
@@ -206,7 +191,7 @@ def read_bindings(path: str, uuid_of: UuidOf) -> Iterator[DeclaredBinding | Reco
     """
     known = functools.cache(uuid_of)
     try:
-        with open(path, encoding="utf-8-sig", newline="") as file:
+        with file_named(path, BadDocument), open(path, encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file, strict=True, skipinitialspace=True)
             names = reader.fieldnames or ()
             for name in names:
@@ -217,8 +202,6 @@ def read_bindings(path: str, uuid_of: UuidOf) -> Iterator[DeclaredBinding | Reco
                     raise BadDocument(f"{path}:1: the column {name} is missing")
             for row in reader:
                 yield _read_row(f"{path}:{reader.line_num}", row, known)
-    except OSError as error:
-        raise BadDocument(f"{path}: {error.strerror}") from error
     except (UnicodeDecodeError, csv.Error) as error:
         raise BadDocument(f"{path} is not CSV in UTF-8: {getattr(error, 'reason', None) or error}") from None
 

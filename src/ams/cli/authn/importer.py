@@ -1,26 +1,29 @@
-"""`ams authn import`: imports a database of the reference into a running certificate service.
+"""`ams authn import` and `ams migrate authn`: imports a database of the reference into a running certificate service.
 
-It uses the API, so that all data is validated, encrypted and audited. Service types, auth methods and bindings get new
+Both use the API, so that all data is validated, encrypted and audited. Service types, auth methods and bindings get new
 uuids and dates; references between them are kept.
 
-The input is the output of `mongoexport` (authn contract 12): files with documents of any collection, one per line or as
-one array; the fields tell the collection. `ams migrate authn` reads MongoDB itself.
+The first reads what `mongoexport` wrote (authn contract 12): files with documents of any collection, one per line or as
+one array; the fields tell the collection. The other reads MongoDB itself, after AMS has moved.
 """
 
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
 import typer
 
-from ams.cli.arguments import option
+from ams.cli.arguments import Texts, option
 from ams.cli.authn import bulk
 from ams.cli.authn.bulk import Ask, RecordOutcome, RecordReport, refuse_record, refused_by_service
 from ams.cli.authn.session import AuthnSession
-from ams.cli.output import note, printable
+from ams.cli.command import OptionSet
+from ams.cli.exit_codes import Exit, Usage, file_named
+from ams.cli.extras import require_extras
+from ams.cli.output import columns, fields, note, printable
 from ams.client.errors import Refused
 from ams.client.wire import authn
 from ams.core.distinguished_names import normalise_name
@@ -32,6 +35,7 @@ OLD_IDENTIFIER = "dn"  # old name of `auth_identifier` in bindings, until 2019; 
 NOT_COMPARED = "is there; secrets are not compared"
 
 MAX_BYTES = 1 << 30
+AMS = "ams"  # the type of service types whose users are those of an AMS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,16 +64,12 @@ class OldAuthMethod:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OldBinding:
-    """A document of `bindings`; `unique_key` is its `uniquekey`, which logins use (authn contract 12)."""
+class OldBinding(bulk.DeclaredBinding):
+    """A document of `bindings`.
 
-    place: str
-    name: str
-    service_uuid: str
-    host: str
-    auth_identifier: str
-    auth_type: str
-    unique_key: str
+    `service_type` is the uuid of one there, `unique_key` its `uniquekey`, which logins use (authn contract 12).
+    """
+
     asked_for: str = ""  # user id from an update that never took effect (15, A1)
 
 
@@ -113,9 +113,8 @@ def reference_of(collections: Mapping[str, Sequence[Mapping[str, Any]]]) -> tupl
             try:
                 getattr(found, kind).append(readers[kind](place, document))
             except BadDocument as error:
-                unreadable.append(
-                    refuse_record(place, str(document.get("name", "")), str(error).removeprefix(f"{place}: "))
-                )
+                reason = str(error).removeprefix(f"{place}: ")
+                unreadable.append(refuse_record(place, str(document.get("name", "")), reason))
     return found, unreadable
 
 
@@ -126,10 +125,8 @@ def mend_name(name: str) -> str:
 
 def _documents(path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     try:
-        with open(path, encoding="utf-8-sig") as file:
+        with file_named(path, BadDocument), open(path, encoding="utf-8-sig") as file:
             text = file.read(MAX_BYTES)
-    except OSError as error:
-        raise BadDocument(f"{path}: {error.strerror}") from error
     except UnicodeDecodeError:
         raise BadDocument(f"{path} is not text in UTF-8") from None
     decoder, index, number = json.JSONDecoder(), 0, 0
@@ -183,7 +180,7 @@ def _binding(place: str, document: Mapping[str, Any]) -> OldBinding:
     return OldBinding(
         place=place,
         name=_text(place, document, "name"),
-        service_uuid=_text(place, document, "service_uuid"),
+        service_type=_text(place, document, "service_uuid"),
         host=_text(place, document, "host"),
         auth_identifier=_text(place, document, OLD_IDENTIFIER if identifier is None else "auth_identifier"),
         auth_type=_text(place, document, "auth_type") if document.get("auth_type") else authn.X509,
@@ -301,13 +298,10 @@ class _Import:
             return refuse_record(old.place, name, f"it has logins by {OIDC} only, which never worked")
         if OIDC in old.auth_types:
             self.notes.append(f"service type {name}: logins by {OIDC} never worked there and are left out")
-        call = authn.create_service_type(
-            name, old.hosts, auth_types=auth_types, auth_method=old.auth_method, kind=old.type
-        )
+        logins: dict[str, Any] = {"auth_types": auth_types, "auth_method": old.auth_method}
+        call = authn.create_service_type(name, old.hosts, kind=old.type, **logins)
         # Like the service's answer: later records are checked against it, also in a dry run.
-        made = authn.ServiceType(
-            name=name, hosts=list(old.hosts), auth_types=auth_types, auth_method=old.auth_method, type=old.type, uuid=""
-        )
+        made = authn.ServiceType(name=name, hosts=list(old.hosts), type=old.type, uuid="", **logins)
         try:
             self._types[name] = made if self._dry_run else self._ask(call)
         except Refused as error:
@@ -345,14 +339,8 @@ class _Import:
     def bindings(self) -> list[RecordReport]:
         old = {each.place: each for each in self._old.bindings}
         wanted = [
-            bulk.DeclaredBinding(
-                place=each.place,
-                name=self._name(each.name),
-                service_type=self._names.get(each.service_uuid, each.service_uuid),
-                host=each.host,
-                auth_identifier=each.auth_identifier,
-                unique_key=each.unique_key,
-                auth_type=each.auth_type,
+            replace(
+                each, name=self._name(each.name), service_type=self._names.get(each.service_type, each.service_type)
             )
             for each in old.values()
         ]
@@ -383,3 +371,137 @@ def _with_remarks(report: RecordReport, old: OldBinding) -> RecordReport:
     if not is_normal:
         remarks.append("its subject is not in normal form: no certificate matches it")
     return replace(report, text="; ".join(remarks))
+
+
+MongoDB = Annotated[
+    str,
+    option(
+        "Where its MongoDB is, or a folder that mongodump made.",
+        metavar="URI",
+        envvar="AMS_MIGRATE_MONGODB",
+        show_default=False,
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class OldDatabases(OptionSet):
+    """Databases of the reference's certificate service and of its AMS."""
+
+    mongodb: MongoDB = field(repr=False)  # it may hold a password
+    database: Annotated[str, option("Its database there (mongo_db of its settings).")] = "argo_auth"
+    ams_database: Annotated[str, option("That of AMS (store_db of its settings).")] = "argo_msg"
+    ams_mongodb: Annotated[
+        str, option("Where that is; absent: in the same MongoDB.", metavar="URI", show_default=False)
+    ] = field(default="", repr=False)
+    ams_host: Annotated[
+        Texts, option("A host of the AMS that has moved, repeatable; absent: all hosts of type ams.")
+    ] = None
+
+    def read(self) -> tuple[OldDatabase, list[RecordReport], Mapping[str, str]]:
+        """Return the old database, reports of unreadable documents, and user names by old uuids."""
+        require_extras("migrate")
+        from ams.migrate.conversion import user_names
+        from ams.migrate.documents import read_collections
+
+        old, unreadable = reference_of(read_collections(self.mongodb, self.database, KINDS))
+        users = read_collections(self.ams_mongodb or self.mongodb, self.ams_database, ("users",))["users"]
+        if not old.service_types or not users:
+            which = self.ams_database if old.service_types else self.database
+            raise Usage(f"nothing of the reference is in {which}: --database and --ams-database name its databases")
+        return old, unreadable, user_names(users)
+
+
+def migrate_authn(
+    session: AuthnSession,
+    databases: OldDatabases,
+    *,
+    dry_run: Annotated[bool, option("Say what becomes of it, change nothing.", "--dry-run")] = False,
+    strict: Annotated[
+        bool, option("End with an error, and change nothing, if anything does not go over as it is.", "--strict")
+    ] = False,
+) -> None:
+    """Bring what the reference's certificate service holds into this one, after users have moved.
+
+    Bindings follow users who have a new uuid; those of users who are gone are left out. Run again, there is nothing to
+    do, and what was changed here since stays.
+    """
+    old, left_out, names = databases.read()
+    following = _Following(old, databases.ams_host, names, session.users())
+    old.bindings = [each for each in map(following.follow_user, old.bindings) if each is not None]
+    left_out += following.left_out
+    planned, notes = bring_in(old, session.call, dry_run=True, mend_names=True)
+    stops = strict and any(map(_is_odd, [*left_out, *map(following.add_remarks, planned)]))
+    done = planned
+    if not dry_run and not stops:
+        done, notes = bring_in(old, session.call, dry_run=False, mend_names=True)
+    _tell(session, [*left_out, *map(following.add_remarks, done)], applied=done is not planned)
+    for line in notes:
+        note(f"ams: {printable(line)}")
+    if stops:
+        raise typer.Exit(Exit.REFUSED)
+    expected = {each.place for each in planned if each.outcome is RecordOutcome.REFUSED}
+    unexpected = [each for each in done if each.outcome is RecordOutcome.REFUSED and each.place not in expected]
+    if unexpected:
+        raise InvalidInput(f"the service refused {len(unexpected)} records")
+
+
+class _Following:
+    """Maps bindings to their new users, and notes changed names."""
+
+    def __init__(
+        self, old: OldDatabase, hosts: Collection[str] | None, names: Mapping[str, str], uuids: Mapping[str, str]
+    ) -> None:
+        self._of_ams = {each.uuid for each in old.service_types if each.type == AMS}
+        self._hosts = hosts
+        self._names = names
+        self._uuids = uuids
+        self._known = set(uuids.values())
+        self._old_names = {each.place: each.name for each in old.service_types}
+        self._old_names |= {each.place: each.name for each in old.bindings}
+        self._remarks: dict[str, str] = {}
+        self.left_out: list[RecordReport] = []
+
+    def follow_user(self, old: OldBinding) -> OldBinding | None:
+        is_here = self._hosts is None or old.host in self._hosts
+        if old.service_type not in self._of_ams or not is_here or old.unique_key in self._known:
+            return old
+        name = self._names.get(old.unique_key)
+        if name is None:
+            self.left_out.append(refuse_record(old.place, old.name, f"its user {old.unique_key} is gone"))
+            return None
+        now = self._uuids.get(name)
+        if now is None:
+            reason = f"its user {name} is not in the new AMS: move that first"
+            self.left_out.append(refuse_record(old.place, old.name, reason))
+            return None
+        self._remarks[old.place] = f"user {name} has the new uuid {now}"
+        return replace(old, unique_key=now)
+
+    def add_remarks(self, report: RecordReport) -> RecordReport:
+        was = self._old_names.get(report.place, report.name)
+        renamed = f"was called {was!r}" if was != report.name else ""
+        remarks = [each for each in (report.text, renamed, self._remarks.get(report.place)) if each]
+        return replace(report, text="; ".join(remarks))
+
+
+def _is_odd(report: RecordReport) -> bool:
+    return report.outcome is RecordOutcome.REFUSED or report.text not in ("", NOT_COMPARED)
+
+
+def _tell(session: AuthnSession, found: Sequence[RecordReport], *, applied: bool) -> None:
+    odd = [each for each in found if _is_odd(each)]
+    kinds = Counter(each.place.partition("#")[0] for each in found)
+    outcomes = Counter(each.outcome for each in found)
+    counts = {kind: kinds[kind] for kind in KINDS}
+    became = {("left out" if each is RecordOutcome.REFUSED else str(each)): outcomes[each] for each in RecordOutcome}
+    shown = {**counts, **{name: count for name, count in became.items() if count}, "not as it was": len(odd)}
+    text = fields({name.replace("_", " "): f"{count:,}" for name, count in shown.items()})
+    details = []
+    for each in odd:
+        done = f"is left out: {each.text}" if each.outcome is RecordOutcome.REFUSED else each.text
+        details.append({"place": each.place, "name": each.name, "done": done})
+    if odd:
+        rows = [tuple(each.values()) for each in details]
+        text = f"{text}\n\n{columns(('WHERE', 'WHICH', 'WHAT BECOMES OF IT'), rows)}"
+    session.show({"counts": counts, "outcomes": became, "details": details, "applied": applied}, text)

@@ -8,9 +8,9 @@ from typing import Annotated
 
 import msgspec
 
-from ams.cli.arguments import option
+from ams.cli.arguments import Texts, option
 from ams.cli.authn.session import AuthnSession, HostName, ServiceTypeName
-from ams.cli.command import Columns, CommandGroup, table
+from ams.cli.command import Columns, CommandGroup, columns_of, table
 from ams.cli.exit_codes import Usage
 from ams.cli.secret_file import secret_of
 from ams.client.wire import Call, authn
@@ -28,23 +28,14 @@ auth_methods = CommandGroup(
     help="Auth methods: how hosts of service types are asked for their users.",
 )
 
-Hosts = Annotated[list[str] | None, option("A host; may be repeated.", "--host", metavar="HOST")]
-AuthTypes = Annotated[list[str] | None, option("How one may log in; may be repeated.", "--auth-type", metavar="TYPE")]
+Hosts = Annotated[Texts, option("A host; may be repeated.", metavar="HOST")]
+AuthTypes = Annotated[Texts, option("How one may log in; may be repeated.", metavar="TYPE")]
 AuthMethod = Annotated[str | None, option("How hosts are asked for users: headers or api-key.")]
-VerifyHost = Annotated[
-    bool | None,
-    option(
-        "Whether a client's address must be one of its certificate's names.",
-        "--verify-client-host/--no-verify-client-host",
-    ),
-]
-HeaderFiles = Annotated[
-    list[str] | None,
-    option("A header and the file of its value; may be repeated.", "--header-file", metavar="NAME=FILE"),
-]
+VerifyHost = Annotated[bool | None, option("Whether a client's address must be one of its certificate's names.")]
+HeaderFiles = Annotated[Texts, option("A header and the file of its value; may be repeated.", metavar="NAME=FILE")]
 AccessKeyFile = Annotated[str | None, option("File of the access key, for service types with api-key.", metavar="FILE")]
 
-_SERVICE_TYPE: Columns = {
+_FIELDS: Columns = {
     "service type": "name",
     "uuid": "uuid",
     "type": "type",
@@ -57,29 +48,19 @@ _SERVICE_TYPE: Columns = {
 }
 
 
-@app.lists(
-    "service_types",
-    {
-        "SERVICE TYPE": "name",
-        "TYPE": "type",
-        "AUTH METHOD": "auth_method",
-        "AUTH TYPES": lambda each: ", ".join(each.auth_types),
-        "HOSTS": lambda each: ", ".join(each.hosts),
-        "UUID": "uuid",
-    },
-)
+@app.lists("service_types", columns_of(_FIELDS, "service type", "type", "auth method", "auth types", "hosts", "uuid"))
 def list_(session: AuthnSession) -> Call[authn.ServiceTypes]:
     """List service types."""
     return authn.list_service_types()
 
 
-@app.shows(_SERVICE_TYPE)
+@app.shows(_FIELDS)
 def show(session: AuthnSession, service_type: ServiceTypeName) -> Call[authn.ServiceType]:
     """Show one service type."""
     return authn.get_service_type(service_type)
 
 
-@app.shows(_SERVICE_TYPE)
+@app.shows(_FIELDS)
 def create(
     session: AuthnSession,
     service_type: ServiceTypeName,
@@ -102,7 +83,7 @@ def create(
     )
 
 
-@app.shows(_SERVICE_TYPE)
+@app.shows(_FIELDS)
 def update(
     session: AuthnSession,
     service_type: ServiceTypeName,
@@ -131,15 +112,11 @@ def delete(session: AuthnSession, service_type: ServiceTypeName) -> Call[None]:
     return authn.delete_service_type(service_type)
 
 
-def _headers(method: authn.AuthMethod) -> str:
-    return ", ".join(sorted(method.headers))
-
-
 _AUTH_METHOD: Columns = {
     "host": "host",
     "port": lambda each: str(each.port),
     "type": "type",
-    "headers": _headers,
+    "headers": lambda each: ", ".join(sorted(each.headers)),
     "uuid": "uuid",
     "service type": "service_uuid",
     "created": "created_on",
@@ -154,10 +131,7 @@ def list_auth_methods(session: AuthnSession) -> None:
     names = {each.uuid: each.name for each in session.call(authn.list_service_types()).service_types}
     shown: Columns = {
         "SERVICE TYPE": lambda each: names.get(each.service_uuid, each.service_uuid),
-        "HOST": "host",
-        "PORT": lambda each: str(each.port),
-        "TYPE": "type",
-        "HEADERS": _headers,
+        **columns_of(_AUTH_METHOD, "host", "port", "type", "headers"),
     }
     methods = [authn.without_secrets(each) for each in found.auth_methods]
     session.show(msgspec.structs.replace(found, auth_methods=methods), table(shown, methods))
@@ -208,7 +182,7 @@ def delete_auth_method(session: AuthnSession, service_type: ServiceTypeName, hos
     return authn.delete_auth_method(service_type, host)
 
 
-def _secrets(header_files: list[str] | None, access_key_file: str | None) -> tuple[Mapping[str, str], str | None]:
+def _secrets(header_files: Texts, access_key_file: str | None) -> tuple[Mapping[str, str], str | None]:
     headers = {}
     for pair in header_files or []:
         name, separator, path = pair.partition("=")

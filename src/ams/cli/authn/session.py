@@ -1,11 +1,11 @@
 """Connection options for the certificate service: the options of the connection, and names completed from it."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 from ams.cli.arguments import Output, argument, names_of, option
-from ams.cli.command import USUAL_SIZE, Session
+from ams.cli.command import PageOptions, Session
 from ams.cli.output import Format
 from ams.client import Client, wire
 from ams.client.connection import SettingsSource, authn_connection, connection
@@ -32,12 +32,9 @@ class AuthnSession(Session):
     def users(self) -> Mapping[str, str]:
         """Ask AMS for all users; return their uuids by name. Raises a `ClientError`."""
         with self._ams() as ams:
-            page = ams.call(wire.list_users(page_size=USUAL_SIZE))
-            found = {each.name: each.uuid for each in page.users}
-            while token := page.next_page_token:
-                page = ams.call(wire.list_users(page_size=USUAL_SIZE, page_token=token))
-                found |= {each.name: each.uuid for each in page.users}
-        return found
+            asking, every = replace(self, client=ams), PageOptions(every=True)
+            found = asking.fetch_pages("users", every, lambda page: wire.list_users(**page.query)).users
+        return {each.name: each.uuid for each in found}
 
     def _ams(self) -> Client:
         return connection(SettingsSource(), self.profile, environment()).client()

@@ -14,14 +14,14 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from ams.cluster.lease_table import MAX_STATES, OtherHolders, StoredLeases
+from ams.cluster.lease_table import OtherHolders, StoredLeases
 from ams.cluster.leases import LEASE_SECONDS, NO_STATES, Heartbeat, Leases, MemoryLeases, RememberedLeases
 from ams.core.clock import ManualClock
 from ams.core.errors import RegistryUnavailable
 from ams.core.names import SubscriptionId, SubscriptionName, TopicName
 from ams.push.report import RETRYING, SEND
 from ams.storage.registry.registry import Registry
-from ams.wire.push import Attempt, Failure, WorkerState
+from ams.wire.push import MAX_STATES, Attempt, Failure, WorkerState
 from tests.support.administration import KEY, age_leases, make_project, url_of
 from tests.support.waiting import PATIENCE_SECONDS
 

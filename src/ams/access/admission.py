@@ -27,23 +27,13 @@ from ams.core.versions import ANY_VERSION, Precondition
 from ams.storage.registry.records import Login, Principal, Project, Subscription, User
 from ams.storage.registry.registry import Registry
 
-_OWN_TOKEN = re.compile(r"[0-9a-f]{64}")
+_OWN_TOKEN = re.compile(r"[0-9a-f]{64}")  # issuers are not asked about those
 
 
 class Bearer(str):
     """A token that may be an issuer's or signed with a named token's key. Plain strings are AMS tokens only."""
 
     __slots__ = ()
-
-    @property
-    def is_jwt(self) -> bool:
-        """True if it has the form of a signed token (RFC 7515, 3.1). AMS tokens never have it."""
-        return self.count(".") == 2
-
-    @property
-    def looks_own(self) -> bool:
-        """True if it has the form of an AMS token. Issuers are not asked about those."""
-        return _OWN_TOKEN.fullmatch(self) is not None
 
 
 def bearer_of(authorization: bytes) -> Bearer | None:
@@ -233,11 +223,6 @@ class Admission:
         except UnknownToken:
             return None
 
-    async def name_of(self, token: str | None) -> str | None:
-        """Return the name of a token's user; None for a missing or unknown token, and for the service token."""
-        principal = await self.user_of(token)
-        return principal.name if principal else None
-
     def _caller(self, principal: Principal, roles: frozenset[str], place: Project | None) -> Caller:
         login = principal.login
         full_view = SERVICE_ADMIN in principal.service_roles and (login is None or login.rights is None)
@@ -261,7 +246,7 @@ class Admission:
             return self._check_expiry(principal)
         if not isinstance(token, Bearer):
             raise UnknownToken
-        if token.looks_own:
+        if _OWN_TOKEN.fullmatch(token):
             raise TokenRefused(UNKNOWN_TEXT)
         principal = await self._of_issuer(token)
         if len(self._issued) >= MAX_OPAQUE_TOKENS:
@@ -270,7 +255,7 @@ class Admission:
         return principal
 
     def _is_of_issuer(self, token: Bearer) -> bool:
-        return token.is_jwt or token in self._issued
+        return token.count(".") == 2 or token in self._issued  # a signed token (RFC 7515, 3.1), or an opaque one
 
     async def _of_issuer(self, token: Bearer) -> Principal:
         if self._logins is None:

@@ -39,7 +39,7 @@ from ams.http.asgi import Application
 from ams.http.operations import Operations, serve_operations
 from ams.http.tls import Certificate
 from ams.outgoing.address_guard import Guard, networks, trust
-from ams.storage.audit.records import FILTERS, AuditRecords, event_filter, listing
+from ams.storage.audit.records import AuditRecords, event_filter, listing
 from ams.storage.audit.trail import FailedLogins, Trail
 from ams.storage.database.database import sqlite_url
 from ams.storage.files import Disk, write_whole
@@ -49,6 +49,7 @@ from ams.storage.secrets import key_file, new_token, parse_key
 from ams.web.connection import GOODBYE_SECONDS
 from ams.web.listener import Listener, ListenerLimits, connection_counters, connection_gauges
 from ams.web.server import listen, url_of
+from ams.wire.service import EVENT_FILTERS
 
 STOP_SECONDS = 9.5  # limit of a stop; then the process is ended, even if something hangs
 DEADLINE_SHARE = 0.9  # of the time for sending an answer: the deadline of a request (contract 15, A18)
@@ -169,7 +170,7 @@ async def assemble(
     users = AmsUsers(settings.ams_endpoint, settings.ams_ca or None) if settings.ams_endpoint else None
 
     async def audit_page(asked: AuthnCall, actions: Collection[str]) -> object:
-        filters = event_filter({name: asked.parameter(name) for name in FILTERS}, actions)
+        filters = event_filter({name: asked.parameter(name) for name in EVENT_FILTERS}, actions)
         page = asked.page()
         return await listing(engines.records, filters, page.size, page.token)
 

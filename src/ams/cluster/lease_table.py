@@ -17,11 +17,10 @@ from ams.core.names import SubscriptionId, new_uuid
 from ams.storage.registry.registry import Registry
 from ams.storage.registry.statements import Statement, among
 from ams.storage.registry.tables import lease_holders, leases
-from ams.wire.push import WorkerState
+from ams.wire.push import MAX_STATES, WorkerState
 
 PUSH, PARALLEL, HISTORY = "push", "parallel", "history"  # kinds
 DUTY_SECONDS = 150.0  # renewed each minute: a node may miss one renewal
-MAX_STATES = 100  # states (several KiB each) written per heartbeat; others wait for the next one
 _LOCK_KEYS = {PUSH: 0x616D735F62656174, PARALLEL: 0x616D735F6F776E73, HISTORY: 0x616D735F68697374}  # ASCII
 _OTHERS_HOLDER = "others"  # cannot be a holder's name, which has a UUID
 _States = Mapping[SubscriptionId, WorkerState]

@@ -118,7 +118,6 @@ class SharedOwnership(Ownership):
         )
 
     def holds(self, subscription: SubscriptionId) -> bool:
-        """Return whether this node owns a subscription, by its own clock."""
         return subscription in self._held and _now() < self._until
 
     async def claim(self, subscription: SubscriptionId, *, seizes: bool = False) -> None:
@@ -138,7 +137,6 @@ class SharedOwnership(Ownership):
             raise _elsewhere(subscription, owner)
 
     async def look(self, subscription: SubscriptionId) -> None:
-        """Look up the owner of a subscription, unless it is cached."""
         if self.holds(subscription):
             return
         self._refuse_known(subscription)
@@ -154,11 +152,9 @@ class SharedOwnership(Ownership):
         self._rounds.soon()
 
     def doubt(self, subscription: SubscriptionId) -> None:
-        """Drop the cached owner of a subscription."""
         self._elsewhere.pop(subscription, None)
 
     async def start(self, supervisor: Supervisor, lost: Callable[[], None]) -> None:
-        """Take turns in the background until `close`."""
         self._lost = lost
         await self._rounds.start(supervisor)
 
@@ -172,7 +168,6 @@ class SharedOwnership(Ownership):
                     await self._leases.leave(self._node)
 
     async def close(self) -> None:
-        """Stop taking turns and release everything; later claims fail."""
         await self._rounds.close()
         _fail(self._asked.values(), Overloaded(_STOPPING))
         await self.leave()

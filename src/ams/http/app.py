@@ -21,12 +21,11 @@ from starlette.responses import Response
 from starlette.routing import Route, Router
 
 from ams.core.errors import BadRequest, NotAllowed, Overloaded
-from ams.core.fair_share import MAX_UNCOUNTED_BYTES
 from ams.core.telemetry import REQUEST, SCOPE
 from ams.core.versions import read_if_match, strong_etag, version_of
 from ams.http.asgi import JSON, JSON_TYPE, Event, Header, Receive, Send, answer, project_of
 from ams.http.audit import AuditedRequest, Auditor, shown_path
-from ams.http.errors import refusal
+from ams.http.errors import RETRY_LATER, refusal
 from ams.http.forwarding import Forwarder, OwnerAnswer, Relayed
 from ams.http.hot_routes import FastRoutes, RequestGate
 from ams.http.limits import RECHECK_AFTER_SECONDS, Bodies, ClientLeft
@@ -116,15 +115,8 @@ class App:
             await self.fail(error, scope, send, request_id)
             return
         self.answered[2] += 1
-        headers = [JSON, (REQUEST_ID, request_id), (b"content-length", b"%d" % len(body))]
-        start: Event = {"type": "http.response.start", "status": 200, "headers": headers}
-        if len(body) <= MAX_UNCOUNTED_BYTES:
-            await send(start)
-            await send({"type": "http.response.body", "body": body})
-            return
         with self._unread.hold_answer(project_of(scope), len(body)):
-            await send(start)
-            await send({"type": "http.response.body", "body": body})
+            await answer(send, 200, body, [JSON, (REQUEST_ID, request_id)])
 
     def new_id(self) -> bytes:
         """Return an id for a request without one."""
@@ -180,13 +172,14 @@ class App:
     async def _refuse(self, error: Exception, scope: dict[str, Any], send: Send, request_id: bytes) -> None:
         refused = refusal(error)
         if refused.code >= 500:
+            is_for_later = RETRY_LATER in refused.headers
             await logger.aerror(
                 "request.failed",
                 method=scope["method"],
                 path=shown_path(scope["path"]),
                 error=type(error).__name__,
-                reason=str(error) if refused.retry_after else None,
-                exc_info=None if refused.retry_after else error,
+                reason=str(error) if is_for_later else None,
+                exc_info=None if is_for_later else error,
             )
         self.answered[refused.code // 100] += 1
         await answer(send, refused.code, refused.body, [JSON, (REQUEST_ID, request_id), *refused.headers])

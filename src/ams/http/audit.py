@@ -161,7 +161,7 @@ class Auditor:
     async def _who(self, scope: MutableMapping[str, Any]) -> str:
         """Return the name of a user whose roles were not enough; empty without a known user."""
         try:
-            return await self._gate.name(scope["headers"], scope["query_string"]) or ""
+            return await self._gate.name(scope["headers"], scope["query_string"])
         except AmsError:  # the registry is down: the request has failed for that already
             return ""
 

@@ -33,7 +33,7 @@ from ams.http import messages
 from ams.http.asgi import Receive, query_value
 from ams.http.bodies import BIG_BODY
 from ams.http.forwarding import Forwarder, OwnerAnswer, Relayed
-from ams.http.limits import RECHECK_AFTER_SECONDS, SMALL_BODY, Bodies, Holders, watch_disconnect
+from ams.http.limits import RECHECK_AFTER_SECONDS, Bodies, Holders, watch_disconnect
 from ams.service.delivery import Deliverer, Gone
 from ams.service.parallel.assembly import ParallelSubscriptions
 from ams.service.parallel.settlement import holder_of
@@ -42,7 +42,7 @@ from ams.storage.database.invalidation import Cache, Invalidations
 from ams.storage.registry.records import AttachedSchema, Subscription, Topic
 from ams.web.asgi_exchange import CONNECTION
 from ams.web.connection import HttpConnection
-from ams.wire.actions import takes_google_names
+from ams.wire.actions import SMALL_BODY, takes_google_names
 from ams.workers import Pool
 
 CREATE_PROJECT = "projects:create"  # the only action whose project need not exist
@@ -131,9 +131,10 @@ class RequestGate:
             action, self.token(headers, query), ProjectName(project) if project is not None else None, names
         )
 
-    async def name(self, headers: list[tuple[bytes, bytes]], query: bytes) -> str | None:
-        """Return the name of the token's user, with any roles; None without a known user."""
-        return await self._admission.name_of(self.token(headers, query))
+    async def name(self, headers: list[tuple[bytes, bytes]], query: bytes) -> str:
+        """Return the name of the token's user, with any roles; empty without a known user."""
+        principal = await self._admission.user_of(self.token(headers, query))
+        return principal.name if principal else ""
 
     def cached_caller(self, headers: list[tuple[bytes, bytes]], query: bytes) -> str | None:
         """Return the cached result of `who`, or None if it is not cached. Raises `TokenRefused`."""
@@ -255,10 +256,10 @@ class FastRoutes:
         self._puller, self._settler = working.puller, working.settler
         self._forwarder, self._invalidations, self._strict = forwarder, invalidations, strict
         self._messages = messages.MessageReader(workers)
-        self._routes: dict[tuple[str, str], tuple[str, str, Callable[[HotCall], Awaitable[bytes]]]] = {
-            ("topics", "publish"): ("topic", "topics:publish", self._publish),
-            ("subscriptions", "pull"): ("subscription", "subscriptions:pull", self._pull),
-            ("subscriptions", "acknowledge"): ("subscription", "subscriptions:acknowledge", self._acknowledge),
+        self._handlers: dict[str, Callable[[HotCall], Awaitable[bytes]]] = {
+            "topics:publish": self._publish,
+            "subscriptions:pull": self._pull,
+            "subscriptions:acknowledge": self._acknowledge,
         }
         self._heads: Cache[Head, Admitted] = invalidations.new_cache(HEAD_CACHE_BYTES, attrgetter("weight"))
 
@@ -269,11 +270,13 @@ class FastRoutes:
         parts = scope["path"].split("/")
         if len(parts) != 6 or parts[1] != "v1" or parts[2] != "projects" or parts[3] in _UNCLEAN_PARTS:
             return None
-        name, colon, verb = parts[5].rpartition(":")
-        route = self._routes.get((parts[4], verb))
-        if route is None or not name or not colon:
+        name, _, verb = parts[5].rpartition(":")
+        action = f"{parts[4]}:{verb}"
+        handler = self._handlers.get(action)
+        if handler is None or not name:
             return None
-        return self._answer_route(route, parts[3], name, scope, receive)
+        names = {"project": parts[3], parts[4].removesuffix("s"): name}
+        return self._admit(action, handler, names, name, scope, receive)
 
     def cached_head(self, head: Head) -> Admitted | None:
         """Return the cached data of a head, or None.
@@ -289,16 +292,10 @@ class FastRoutes:
             return False
         return self.gate.is_still(admitted.caller, admitted.token)
 
-    async def _answer_route(
-        self,
-        route: tuple[str, str, Callable[[HotCall], Awaitable[bytes]]],
-        project: str,
-        name: str,
-        scope: dict[str, Any],
-        receive: Receive,
-    ) -> bytes:
-        variable, action, handler = route
-        names = {"project": project, variable: name}
+    async def _admit(
+        self, action: str, handler: Callable[[HotCall], Awaitable[bytes]], names: Mapping[str, str], name: str,
+        scope: dict[str, Any], receive: Receive,
+    ) -> bytes:  # fmt: skip
         generation = self._invalidations.generation
         caller = await self.gate.admit_from(scope, action, names)
         return await handler(HotCall(action, names, name, caller, generation, scope, receive))

@@ -19,7 +19,6 @@ from ams.core.errors import AmsError, BadRequest, Overloaded, TooLarge, UnknownC
 from ams.core.fair_share import MAX_UNCOUNTED_BYTES, FairShare
 from ams.core.supervisor import FairQueue
 from ams.http.asgi import Receive
-from ams.wire.actions import SMALL_BODY as SMALL_BODY
 
 UNPACED_BYTES = 16 * 1024  # smaller bodies never wait and are not counted: they cost no more than any request
 REFUSED_BYTES_PER_SECOND = 4 * 2**20  # of debt paid off: about 2 % of a processor, for refused schemas of 240 kB
@@ -85,7 +84,7 @@ class RefusedBytes:
             logger.warning("bodies.waiting", of=str(who), reason="too many large bodies of it were refused")
         if begins - now > MAX_DELAY_SECONDS:  # without the delay it would be sent again at once
             await asyncio.sleep(MAX_DELAY_SECONDS)
-            raise Overloaded("Too many large requests at once")
+            raise _too_many()
         debt.next_at = begins + (_UNKNOWN_BYTES if size is None else size) / REFUSED_BYTES_PER_SECOND
         await asyncio.sleep(begins - now)
 
@@ -258,7 +257,7 @@ class Bodies:
         if size <= MAX_UNCOUNTED_BYTES or arriving.is_ended:
             return
         self._arriving.add(arriving)
-        self._count(arriving.holders, size - arriving.size)
+        self._share.add(size - arriving.size, *arriving.holders)
         arriving.size = size
         self._free_memory(arriving)
 
@@ -286,11 +285,8 @@ class Bodies:
             self._uncount(ended)
 
     def _uncount(self, arriving: ArrivingBody) -> None:
-        self._count(arriving.holders, -arriving.size)
+        self._share.add(-arriving.size, *arriving.holders)
         arriving.size = 0
-
-    def _count(self, holders: Holders, size: int) -> None:
-        self._share.add(size, *holders)
 
 
 class _HeldBody(contextlib.AbstractContextManager[None]):

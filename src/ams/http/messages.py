@@ -52,10 +52,10 @@ _COUNTS = struct.Struct("<QQQQ")
 """Of a `Batch`: bytes of the fragments and of the largest of them, data bytes, messages that are not base64."""
 _ids: Callable[[memoryview], list[str] | None] = msgspec.msgpack.Decoder(list[str] | None).decode
 
-_publish = BodyReader(PublishBody, lambda: InvalidInput("Invalid Message Arguments"))
-_one = BodyReader(PublishedMessage, lambda: InvalidInput("Invalid Message Arguments"))
-_pull = BodyReader(PullBody, lambda: InvalidInput("Invalid Pull Parameters Arguments"))
-_acknowledge = BodyReader(AckBody, lambda: InvalidInput("Invalid ack parameter"))
+_publish = BodyReader(PublishBody, "Invalid Message Arguments")
+_one = BodyReader(PublishedMessage, "Invalid Message Arguments")
+_pull = BodyReader(PullBody, "Invalid Pull Parameters Arguments")
+_acknowledge = BodyReader(AckBody, "Invalid ack parameter")
 
 
 class MessageReader:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from ams.core.errors import AmsError, BadRequest, Overloaded
-from ams.web.answers import Header, RefusalAnswer, closing_answer
+from ams.web.answers import Header, Refusal, closing_answer
 from ams.web.fair_scheduler import COUNTED_BYTES, FairScheduler
 from ams.web.request_reader import RequestHead, RequestReader
 
@@ -61,7 +61,7 @@ class Port:
 
     open_exchange: Callable[["HttpConnection", RequestHead], Exchange]
     """Creates the exchange of a request. An `AmsError` refuses the request and closes the connection."""
-    refusal: Callable[[Exception], RefusalAnswer]  # formats an error that the connection answers itself
+    refusal: Callable[[Exception], Refusal]  # formats an error that the connection answers itself
     max_header_bytes: int = 64 * 1024  # of the request line and the header fields
     head_seconds: float = 30.0  # for a head, from its first byte; on a new connection from accept
     body_seconds: float = 30.0
@@ -106,7 +106,7 @@ class HttpConnection(asyncio.Protocol):
         self._arriving: Exchange | None = None  # the exchange whose body is incomplete
         self._current: Exchange | None = None  # the exchange in progress
         self._waiting: deque[Exchange] = deque()  # pipelined exchanges
-        self._last_answer: RefusalAnswer | None = None  # closes the connection after the earlier requests are answered
+        self._last_answer: Refusal | None = None  # closes the connection after the earlier requests are answered
         self._project = ""  # project of the last admitted request on this connection
         self._held: list[bytes] | None = None  # unread packets, waiting for their turn
         self._held_bytes = 0
@@ -515,7 +515,7 @@ class HttpConnection(asyncio.Protocol):
             arriving.leave()
             self._write_last_answer(self._last_answer)
 
-    def _write_last_answer(self, last: RefusalAnswer) -> None:
+    def _write_last_answer(self, last: Refusal) -> None:
         self.transport.write(closing_answer(last, is_to_head=self._reader.is_in_head_request))
         if self._reader.is_in_request:
             self._linger(LINGER_SECONDS)

@@ -19,7 +19,7 @@ from ams.core.clock import Milliseconds
 from ams.core.errors import InvalidInput
 from ams.storage.audit.event import DONE, FAILED, FIELDS, LOGIN, REFUSED, AuditEvent, moment, sanitize_event, wire_line
 from ams.storage.database.database import Database
-from ams.wire.service import EVENT_FILTERS, Lines
+from ams.wire.service import Lines
 
 DEFAULT_PAGE_SIZE = 100  # events
 MAX_PAGE_SIZE = 1000  # events
@@ -195,9 +195,6 @@ def audit_table(metadata: sa.MetaData, name: str) -> sa.Table:
             connection.exec_driver_sql(statement.format(name=name))
 
     return table
-
-
-FILTERS = EVENT_FILTERS
 
 
 def event_filter(said: Mapping[str, str], actions: Collection[str] = ()) -> EventFilter:

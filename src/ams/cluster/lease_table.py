@@ -278,6 +278,5 @@ _LEASE = Statement(
 _LIVING_HOLDERS = Statement(
     "SELECT holder, url, pubsub FROM lease_holders WHERE kind = :kind AND until > {now} ORDER BY url, holder"
 )
-_HOLDERS = sa.select(leases.c.subscription_id, lease_holders).join(
-    lease_holders, lease_holders.c.holder == leases.c.holder
-)
+_IS_HOLDER = lease_holders.c.holder == leases.c.holder
+_HOLDERS = sa.select(leases.c.subscription_id, lease_holders).join(lease_holders, _IS_HOLDER)

@@ -131,12 +131,8 @@ class App:
                 is_begun = True
                 self.answered[event["status"] // 100] += 1
                 event["headers"] = [*event["headers"], (REQUEST_ID, request_id)]
-                await send(event)
-                return
-            if event.get("more_body"):  # an answer in pieces counts as a whole
-                await send(event)
-                return
-            with self._unread.hold_answer(project, len(event.get("body", b""))):
+            size = 0 if event.get("more_body") else len(event.get("body", b""))  # one in pieces counts as a whole
+            with self._unread.hold_answer(project, size):
                 await send(event)
 
         try:
@@ -244,11 +240,7 @@ class App:
             if self._forwarder is None:
                 return _body_of(await handler(call))
             made = await self._forwarder.run(lambda: handler(call), request.scope, lambda: read)
-            if not isinstance(made, OwnerAnswer):
-                return _body_of(made)
-        if made.status != 200:
-            raise Relayed(made)
-        return made
+            return made if isinstance(made, OwnerAnswer) else _body_of(made)
 
 
 Place = tuple[int, str]

@@ -70,8 +70,8 @@ class Forwarder:
         """Return the result of `act` here, or the answer of the node that owns its subscription.
 
         If a node is down, or denies its ownership, the owner is looked up once more. The answer has about `most` bytes.
-        `left` watches for the client's disconnect, which cancels the request. Raises as `act`, and `Unavailable` if the
-        outcome is unknown.
+        `left` watches for the client's disconnect, which cancels the request. Raises as `act`, `Relayed` for another
+        answer than a 200, and `Unavailable` if the outcome is unknown.
         """
         asked: dict[str, OwnerAnswer | None] = {}
         while True:
@@ -81,13 +81,13 @@ class Forwarder:
                 owner = elsewhere
             if owner.node in asked:
                 known = asked[owner.node]
-                if known is None:
-                    raise owner
-                return known
+                raise owner if known is None else Relayed(known)
             self._unread.check(project_of(scope), min(most, self._unread.most // _PART_OF_MEMORY))
             answer = asked[owner.node] = await self._ask_owner(owner, scope, body(), left)
-            if answer is not None and answer.status != 503:
+            if answer is not None and answer.status == 200:
                 return answer
+            if answer is not None and answer.status != 503:
+                raise Relayed(answer)
             self._requests.doubt(SubscriptionId(owner.subscription))
 
     async def close(self) -> None:
@@ -119,11 +119,8 @@ class Forwarder:
         given = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]]
         said = self._requests.headers(owner, owner.url, given, (scope.get("client") or ("",))[0])
         headers = [(name.encode(), value.encode("latin-1")) for name, value in said]
-        parts = urlsplit(owner.url)
-        scheme = parts.scheme.encode()
-        query = scope["query_string"]
+        parts, query = urlsplit(owner.url), scope["query_string"]
+        scheme, host = parts.scheme.encode(), (parts.hostname or "").encode()
         target = quote(scope["path"], safe="/:").encode() + (b"?" + query if query else b"")
-        place = httpcore.URL(
-            scheme=scheme, host=(parts.hostname or "").encode(), port=parts.port or PORTS[scheme], target=target
-        )
+        place = httpcore.URL(scheme=scheme, host=host, port=parts.port or PORTS[scheme], target=target)
         return new_request(scope["method"], place, [*headers, (b"x-request-id", REQUEST.get())], body)

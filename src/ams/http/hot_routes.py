@@ -30,9 +30,9 @@ from ams.core.names import (
     checked_resource_name,
 )
 from ams.http import messages
-from ams.http.asgi import Receive, query_value
+from ams.http.asgi import Header, Receive, query_value
 from ams.http.bodies import BIG_BODY
-from ams.http.forwarding import Forwarder, OwnerAnswer, Relayed
+from ams.http.forwarding import Forwarder
 from ams.http.limits import RECHECK_AFTER_SECONDS, Bodies, Holders, watch_disconnect
 from ams.service.delivery import Deliverer, Gone
 from ams.service.parallel.assembly import ParallelSubscriptions
@@ -45,7 +45,6 @@ from ams.web.connection import HttpConnection
 from ams.wire.actions import SMALL_BODY, takes_google_names
 from ams.workers import Pool
 
-CREATE_PROJECT = "projects:create"  # the only action whose project need not exist
 HEAD_KEY, COUNTED_KEY = "ams.head", "ams.counted"
 """Members of the state of an ASGI scope: the cache key of a request's head, and True if the request has been counted
 for its rate."""
@@ -66,7 +65,7 @@ class RequestGate:
         self._reads_header = auth_option in ("both", "header")
         self._reads_query = auth_option in ("both", "key")
 
-    def token(self, headers: list[tuple[bytes, bytes]], query: bytes) -> str | None:
+    def token(self, headers: list[Header], query: bytes) -> str | None:
         """Return the token: `x-api-key`, else `Bearer`, else the parameter `key` (contract 3.1; RFC 6750, 2.1)."""
         if self._reads_header:
             authorization = b""
@@ -80,13 +79,7 @@ class RequestGate:
         return (query_value(query, "key") or None) if self._reads_query else None
 
     async def admit(
-        self,
-        action: str,
-        names: Mapping[str, str],
-        headers: list[tuple[bytes, bytes]],
-        query: bytes,
-        *,
-        counted: bool = False,
+        self, action: str, names: Mapping[str, str], headers: list[Header], query: bytes, *, counted: bool = False
     ) -> Caller:
         """Check the names of a request in alphabetical order of their variables, then its user (contract 1.5).
 
@@ -122,26 +115,23 @@ class RequestGate:
         """Return whether a token still admits this caller. Notes the use of a named token."""
         return caller.login is None or self._admission.is_still(token, caller.login)
 
-    async def admit_again(
-        self, action: str, names: Mapping[str, str], headers: list[tuple[bytes, bytes]], query: bytes
-    ) -> Caller:
+    async def admit_again(self, action: str, names: Mapping[str, str], headers: list[Header], query: bytes) -> Caller:
         """Admit the user again after a wait, because the token may be invalid by now. Does not count the rate again."""
-        project = names.get("project") if action != CREATE_PROJECT else None
-        return await self._admission.admit(
-            action, self.token(headers, query), ProjectName(project) if project is not None else None, names
-        )
+        project = names.get("project")
+        place = None if project is None else ProjectName(project)
+        return await self._admission.admit(action, self.token(headers, query), place, names)
 
-    async def name(self, headers: list[tuple[bytes, bytes]], query: bytes) -> str:
+    async def name(self, headers: list[Header], query: bytes) -> str:
         """Return the name of the token's user, with any roles; empty without a known user."""
         principal = await self._admission.user_of(self.token(headers, query))
         return principal.name if principal else ""
 
-    def cached_caller(self, headers: list[tuple[bytes, bytes]], query: bytes) -> str | None:
+    def cached_caller(self, headers: list[Header], query: bytes) -> str | None:
         """Return the cached result of `who`, or None if it is not cached. Raises `TokenRefused`."""
         token = self.token(headers, query)
         return self._admission.known_user(token) if token else None
 
-    async def who(self, headers: list[tuple[bytes, bytes]], query: bytes) -> str:
+    async def who(self, headers: list[Header], query: bytes) -> str:
         """Return the user id of a request, with any rights; empty for the service token.
 
         Raises `NotAuthenticated` without a token, `UnknownToken` for an unknown one.
@@ -152,7 +142,7 @@ class RequestGate:
         principal = await self._admission.principal(token)
         return principal.id if principal else ""
 
-    async def know(self, headers: list[tuple[bytes, bytes]], query: bytes) -> None:
+    async def know(self, headers: list[Header], query: bytes) -> None:
         """Count a request of a user with any rights. Raises as `who`, and `RateLimited`."""
         user = await self.who(headers, query)
         if user and self._rates is not None:
@@ -201,7 +191,8 @@ class HotCall(NamedTuple):
         return self.project, self.caller.user
 
 
-Act = Callable[[bytes, str | None], Coroutine[Any, Any, bytes]]
+Work = Coroutine[Any, Any, bytes]
+Act = Callable[[bytes, str | None], Work]
 """Handles a body and returns the body of the 200. Raises `NotOnLane` instead of waiting for a message."""
 Head = tuple[Any, ...]  # target and header fields of a request, without those that differ each time
 
@@ -366,7 +357,8 @@ class FastRoutes:
             return await self._pull_now(call, subscription, body)
         pull_answer, left = partial(self._pull_now, call, subscription, body), partial(watch_disconnect, call.receive)
         most = self._deliverer.max_bytes
-        return _unless_refused(await self._forwarder.run(pull_answer, call.scope, lambda: body, left, most=most))
+        answer = await self._forwarder.run(pull_answer, call.scope, lambda: body, left, most=most)
+        return answer if isinstance(answer, bytes) else answer.body
 
     async def _pull_now(self, call: HotCall, subscription: Subscription, body: bytes) -> bytes:
         try:
@@ -375,8 +367,8 @@ class FastRoutes:
             return await self._pull_later(call, subscription, body)
 
     def _give(
-        self, subscription: Subscription, project: str, caller: Caller, body: bytes, _key: str | None = None
-    ) -> Coroutine[Any, Any, bytes]:
+        self, subscription: Subscription, project: str, caller: Caller, body: bytes, _: str | None = None
+    ) -> Work:
         """Return available messages. Raises `NotOnLane` if there are none and the client waits."""
         if subscription.parallel is None:
             return self._hand_out(subscription, project, body)
@@ -439,35 +431,23 @@ class FastRoutes:
                 take = partial(self._take_each_id, subscription, call.project, each)
                 if self._forwarder is None:
                     return await take()
-                return _unless_refused(await self._forwarder.run(take, call.scope, lambda: body))
+                answer = await self._forwarder.run(take, call.scope, lambda: body)
+                return answer if isinstance(answer, bytes) else answer.body
             ids = await self._messages.ack_ids(prefix, body, project=call.project)
             subscription = await self._deliverer.to_acknowledge(caller, SubscriptionName(call.name))
             self._remember(call, partial(self._take, subscription, prefix))
             return await self._take_ids(subscription, prefix, ids)
 
-    def _take(
-        self, subscription: Subscription, prefix: str, body: bytes, _key: str | None
-    ) -> Coroutine[Any, Any, bytes]:
+    def _take(self, subscription: Subscription, prefix: str, body: bytes, _: str | None) -> Work:
         return self._take_ids(subscription, prefix, messages.ack_ids(body))
 
     async def _take_ids(self, subscription: Subscription, prefix: str, ids: list[str] | None) -> bytes:
         await self._deliverer.acknowledge(subscription, messages.ack_numbers(prefix, ids))
         return b"{}"
 
-    def _take_each(
-        self, subscription: Subscription, project: str, prefix: str, body: bytes, _key: str | None
-    ) -> Coroutine[Any, Any, bytes]:
+    def _take_each(self, subscription: Subscription, project: str, prefix: str, body: bytes, _: str | None) -> Work:
         return self._take_each_id(subscription, project, messages.each_ack_id(prefix, body))
 
     async def _take_each_id(self, subscription: Subscription, project: str, ids: AckIds) -> bytes:
         await self._settler.acknowledge(subscription, ProjectName(project), ids)
         return b"{}"
-
-
-def _unless_refused(answer: bytes | OwnerAnswer) -> bytes:
-    """Return the body of a 200, from here or another node. Raises `Relayed` for another answer of a node."""
-    if isinstance(answer, bytes):
-        return answer
-    if answer.status != 200:
-        raise Relayed(answer)
-    return answer.body

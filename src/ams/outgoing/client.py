@@ -254,10 +254,9 @@ def _parse_url(url: str) -> httpcore.URL:
     scheme = parts.scheme.encode()
     if scheme not in PORTS or not parts.hostname:
         raise RequestFailed("it is no http or https URL")
+    host, port = parts.hostname.encode(), parts.port or PORTS[scheme]
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    return httpcore.URL(
-        scheme=scheme, host=parts.hostname.encode(), port=parts.port or PORTS[scheme], target=target.encode()
-    )
+    return httpcore.URL(scheme=scheme, host=host, port=port, target=target.encode())
 
 
 class _CountingReader(asyncio.StreamReader):

@@ -273,21 +273,17 @@ class HttpConnection(asyncio.Protocol):
             self._end_later(GOODBYE_SECONDS, self._abort_if_closing)
         elif self._reader.is_stopped and self._last_answer is None:
             self._linger(self.port.head_seconds)
-        else:
-            self._go_on()
-
-    def _go_on(self) -> None:
-        if self._waiting:
+        elif self._waiting:
             self._current = self._waiting.popleft()
             self.resume_reading()
             self._current.begin()
-            return
-        self.resume_reading()
-        self._idle_since = self.loop.time()
-        if self._idle_timer is None:
-            self._idle_timer = self.loop.call_later(self.port.idle_seconds, self._close_idle)
-        if self._last_answer is not None:
-            self._write_last_answer(self._last_answer)
+        else:
+            self.resume_reading()
+            self._idle_since = self.loop.time()
+            if self._idle_timer is None:
+                self._idle_timer = self.loop.call_later(self.port.idle_seconds, self._close_idle)
+            if self._last_answer is not None:
+                self._write_last_answer(self._last_answer)
 
     def leave_body(self) -> None:
         """Stop reading: the answer does not need the rest of the body, and announces the close."""

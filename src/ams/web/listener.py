@@ -186,14 +186,8 @@ class Listener:
         if now < self._next_report:
             return
         self._next_report = now + REPORT_SECONDS
-        logger.warning(
-            "connections.refused",
-            listener=self.name,
-            why=why,
-            **details,
-            open=self._open.used,
-            refused=self.refused.total(),
-        )
+        counts = {"open": self._open.used, "refused": self.refused.total()}
+        logger.warning("connections.refused", listener=self.name, why=why, **details, **counts)
 
 
 class _Place:

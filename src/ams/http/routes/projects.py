@@ -152,6 +152,5 @@ class TopicRoutes:
 def shown_topic(project: str, topic: records.Topic) -> wire.Topic:
     """Return a topic of a project for the wire."""
     schema = schema_path(project, topic.schema.name) if topic.schema else ""
-    return wire.Topic(
-        topic_path(project, topic.name), resource_date(topic.created_on), schema, (topic.retention or 0) // 1000
-    )
+    seconds = (topic.retention or 0) // 1000
+    return wire.Topic(topic_path(project, topic.name), resource_date(topic.created_on), schema, seconds)

@@ -206,9 +206,8 @@ def _asked_options(body: wire.NewSubscription) -> ParallelOptions | None:
         if said:
             raise InvalidInput(f"Only a subscription of type parallel has {', '.join(said)}")
         return None
-    return ParallelOptions(
-        filter=body.filter or "", enable_message_ordering=body.enable_message_ordering or False, **_asked(body)
-    )
+    is_ordered = body.enable_message_ordering or False
+    return ParallelOptions(filter=body.filter or "", enable_message_ordering=is_ordered, **_asked(body))
 
 
 def _asked_changes(body: wire.SubscriptionChanges) -> Changes:

@@ -38,9 +38,8 @@ class UserRoutes:
 
     async def users_list(self, call: Call) -> wire.Users:
         project = await self._users.project_filter(call.parameter("project") or "")
-        page = await self._users.list(
-            call.caller, page_request(call), project=project, details=call.parameter("details") == "true"
-        )
+        details = call.parameter("details") == "true"
+        page = await self._users.list(call.caller, page_request(call), project=project, details=details)
         return await shown_page(wire.Users, "users", page, shown_user)
 
     async def users_show(self, call: Call) -> Versioned:

@@ -110,8 +110,7 @@ class Caller:
         """Return a user in full, for routes that show it to every caller; `again`: with its token although not new.
 
         A login must not reveal a stronger token. A login with reduced rights sees no token and no role in other
-        projects. A
-        login without the user's own token sees that token only if it may see all tokens.
+        projects. A login without the user's own token sees that token only if it may see all tokens.
         """
         if self.is_reduced:
             return self.view(user)
@@ -194,10 +193,7 @@ class Admission:
         return principal is not None and principal.login is login
 
     async def admit_oneself(self, token: str | None) -> Caller:
-        """Admit the user of a token, with any role, to the routes about oneself.
-
-        Raises `NotAuthenticated` without a user (contract 3.2), and `UnknownToken` as `admit`.
-        """
+        """Admit a user, with any role, to routes about itself. Raises `NotAuthenticated` without one, or as `admit`."""
         principal = await self.principal(token)
         if principal is None:
             raise NotAuthenticated

@@ -58,10 +58,7 @@ class LeaseTable:
         seized: Collection[SubscriptionId] = (),
         released: Collection[SubscriptionId] = (),
     ) -> Turn:
-        """Renew the leases of a holder, release some, and acquire all `wanted` ones that are free.
-
-        `seized` ones are taken from their holders.
-        """
+        """Renew a holder's leases, release some, acquire free `wanted` ones, and take `seized` ones from others."""
 
         def work(connection: sa.Connection) -> Turn:
             is_kept = self._renew(connection, holder)

@@ -42,10 +42,7 @@ class OwnerRequests:
     passed_on: Sequence[str]  # names of headers
 
     def headers(self, owner: OwnedElsewhere, address: str, given: Headers, client: str) -> list[tuple[str, Any]]:
-        """Return the headers for the owner at `address`, with the client's address and the mark.
-
-        Raises `owner` if the request was already forwarded, or if there is no address.
-        """
+        """Return the headers for the owner at `address`. Raises `owner` without one, or for a forwarded request."""
         if any(name == NODE_MARK for name, _ in given):
             self.doubt(SubscriptionId(owner.subscription))
             raise owner

@@ -71,10 +71,7 @@ _members = msgspec.json.Decoder(dict[str, msgspec.Raw] | None).decode
 
 
 def _read_folded(body: bytes | msgspec.Raw, shape: type[T]) -> T:
-    """Parse an object with names in any letter case.
-
-    The last of duplicate names counts; unknown ones are skipped as text.
-    """
+    """Parse an object with names in any letter case. The last of duplicates counts; unknown ones are skipped."""
     if len(memoryview(body)) > _MIN_COUNTED_BYTES:
         member_names(body, MAX_MEMBERS)  # counts them before any is parsed
     fields, members = _fields(shape), _members(body) or {}

@@ -47,14 +47,7 @@ class Forwarder:
     def __init__(
         self, client: HttpClient, node: str, doubt: Callable[[SubscriptionId], None], unread: UnreadAnswers
     ) -> None:
-        """Create a forwarder.
-
-        Args:
-            client: Client for requests to other nodes.
-            node: Name of this node.
-            doubt: Called if a node seems not to own a subscription.
-            unread: Memory of unread answers.
-        """
+        """`node` is the name of this node; `doubt` is called if a node seems not to own a subscription."""
         self._client, self._unread = client, unread
         self._requests = OwnerRequests(node, doubt, _FORWARDED_HEADERS)
 

@@ -132,10 +132,7 @@ class RequestGate:
         return self._admission.known_user(token) if token else None
 
     async def who(self, headers: list[Header], query: bytes) -> str:
-        """Return the user id of a request, with any rights; empty for the service token.
-
-        Raises `NotAuthenticated` without a token, `UnknownToken` for an unknown one.
-        """
+        """Return the user id of a token; empty: the service token. Raises `NotAuthenticated`, `UnknownToken`."""
         token = self.token(headers, query)
         if not token:
             raise NotAuthenticated
@@ -270,10 +267,7 @@ class FastRoutes:
         return self._admit(action, handler, names, name, scope, receive)
 
     def cached_head(self, head: Head) -> Admitted | None:
-        """Return the cached data of a head, or None.
-
-        Call `is_still` before any work: rights may change until the body is complete.
-        """
+        """Return the cached data of a head, or None. Rights may change: call `is_still` when the body is complete."""
         found = self._heads.find_cached(head)
         return found if found is not None and found.generation == self._invalidations.generation else None
 

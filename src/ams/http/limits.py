@@ -169,10 +169,7 @@ class Bodies:
         return self._refused.must_wait(_sender(holders))
 
     async def wait_turn(self, size: int, holders: Holders) -> bool:
-        """Wait until work on a complete request may start. Raises `Overloaded` as `read`.
-
-        Returns whether it took so long that the sender's rights must be checked again.
-        """
+        """Wait until work on a whole request may start; return whether to admit its sender again. Raises as `read`."""
         if size <= UNPACED_BYTES:
             return False
         began = asyncio.get_running_loop().time()

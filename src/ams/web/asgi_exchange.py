@@ -41,11 +41,7 @@ class AsgiExchange:
         state: Mapping[str, Any] | None = None,
         extensions: Mapping[str, Any] | None = None,
     ) -> None:
-        """Create an exchange; `state` and `extensions` extend the ASGI scope.
-
-        Raises:
-            BadRequest: The target of the request has no path.
-        """
+        """`state` and `extensions` extend the ASGI scope. Raises `BadRequest` if the target has no path."""
         self.keep_alive = request.keep_alive
         self.has_answer_begun = self.is_answered = False
         self.scope = _scope(connection, request)

@@ -302,10 +302,7 @@ class HttpConnection(asyncio.Protocol):
         return portion
 
     async def write_rest(self, body: bytes, at: int) -> None:
-        """Write a body from an offset, each portion when the client has read the last.
-
-        Returns when little is unread, or the connection is lost.
-        """
+        """Write a body from an offset, each portion when the last is read, until little is unread, or to the loss."""
         portion = self._portion_bytes
         for start in range(at, len(body), portion):
             await self.drain()

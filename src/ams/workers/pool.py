@@ -75,10 +75,7 @@ class WorkerProcess:
         return worker
 
     async def do(self, job: str, parts: Sequence[Part]) -> Sequence[memoryview]:
-        """Return the result of a job, in memory that the next task overwrites.
-
-        Raises the `AmsError` of the job, and `EOFError` or `OSError` if the process has ended.
-        """
+        """Return a result, in memory that the next task overwrites. Raises as the job, and `EOFError` or `OSError`."""
         sizes = [len(part) for part in parts]
         await self._copy(parts)
         stdin = self._process.stdin
@@ -156,10 +153,7 @@ class Pool:
     async def run_job(
         self, project: Hashable, job: Job, parts: Sequence[Part], *, seconds: float, long: bool = False
     ) -> AsyncIterator[Sequence[memoryview]]:
-        """Run a job; its result is valid until the block ends. Cancellation kills the job.
-
-        Raises the job's errors, `NoWorker`, and `TaskFailed`, also after `seconds`.
-        """
+        """Run a job; its result is valid in the block, and cancelling kills it. Raises as it, `NoWorker`, `TaskFailed`."""
         if sum(map(len, parts)) > SHARED_BYTES:
             raise TaskFailed
         async with self._turn(project, long), self._long if long else contextlib.nullcontext():

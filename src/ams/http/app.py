@@ -189,29 +189,16 @@ class App:
             async with self._auditor.recording(audited):
                 if audited.action:
                     audited.caller = await self._gate.admit_from(request.scope, action.name, request.path_params)
-                made = await self._handle(action, handler, request, audited)
-                if isinstance(made, OwnerAnswer):
-                    audited.action = None  # the subscription's owner has recorded it
-            if isinstance(made, OwnerAnswer):
-                return Response(made.body, media_type=JSON_TYPE)
-            project = project_of(request.scope)
-            if isinstance(made, Streamed):
-                return StreamedResponse(made, self._unread, project)
-            body, headers = made
-            if action.method == "GET":  # changes are answered in any case
-                self._unread.check(project, len(body))
-            return Response(body, media_type=JSON_TYPE, headers=headers)
+                return await self._handle(action, handler, request, audited)
 
         route = Route(action.whole_path, endpoint, methods=[action.method])
         assert route.methods is not None
         route.methods.discard("HEAD")  # not supported (contract 1.3)
         return route
 
-    async def _handle(
-        self, action: Action, handler: Handler, request: Request, audited: AuditedRequest
-    ) -> tuple[bytes, dict[str, str]] | Streamed | OwnerAnswer:
+    async def _handle(self, action: Action, handler: Handler, request: Request, audited: AuditedRequest) -> Response:
         headers, query = request.scope["headers"], request.scope["query_string"]
-        names, caller = request.path_params, audited.caller
+        names, caller, project = request.path_params, audited.caller, project_of(request.scope)
         token = self._gate.token(headers, query)
         if action.counted:
             await self._gate.count(token)
@@ -222,7 +209,7 @@ class App:
             nonlocal read
             if read:  # called twice: another node may have to get it
                 return read
-            holders = (project_of(request.scope), caller.user if caller is not None else request.client)
+            holders = (project, caller.user if caller is not None else request.client)
             began = time.monotonic()
             read = await self._bodies.read(headers, request.receive, action.most, holders)
             if not action.is_open and time.monotonic() - began > RECHECK_AFTER_SECONDS:
@@ -238,9 +225,25 @@ class App:
             call = call._replace(admitted=replace(caller, expected=read_if_match(call.header(b"if-match"))))
         with holding:
             if self._forwarder is None:
-                return _body_of(await handler(call))
-            made = await self._forwarder.run(lambda: handler(call), request.scope, lambda: read)
-            return made if isinstance(made, OwnerAnswer) else _body_of(made)
+                made = await handler(call)
+            else:
+                made = await self._forwarder.run(lambda: handler(call), request.scope, lambda: read)
+        if isinstance(made, OwnerAnswer):
+            leave_unrecorded()  # the subscription's owner has recorded it
+        return self._response(made, action, project)
+
+    def _response(self, made: object, action: Action, project: str) -> Response:
+        if isinstance(made, OwnerAnswer):
+            return Response(made.body, media_type=JSON_TYPE)
+        if isinstance(made, Streamed):
+            return StreamedResponse(made, self._unread, project)
+        shown, tag = made, {}
+        if isinstance(made, Versioned):
+            shown, tag = made.shown, {"ETag": strong_etag(version_of(made.state))}
+        encoded = b"" if shown is None else msgspec.json.encode(shown)
+        if action.method == "GET":  # changes are answered in any case
+            self._unread.check(project, len(encoded))
+        return Response(encoded, media_type=JSON_TYPE, headers=tag)
 
 
 Place = tuple[int, str]
@@ -250,14 +253,6 @@ def _place_of(path: str) -> Place:
     """Return the common part of all paths of a route, so that a request is compared with few routes."""
     parts = path.split("/")
     return len(parts), parts[4] if len(parts) > 4 else ""
-
-
-def _body_of(made: object) -> tuple[bytes, dict[str, str]] | Streamed:
-    if isinstance(made, Streamed):
-        return made
-    if isinstance(made, Versioned):
-        return msgspec.json.encode(made.shown), {"ETag": strong_etag(version_of(made.state))}
-    return b"" if made is None else msgspec.json.encode(made), {}
 
 
 def _clean(path: str) -> str:

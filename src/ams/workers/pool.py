@@ -153,7 +153,7 @@ class Pool:
     async def run_job(
         self, project: Hashable, job: Job, parts: Sequence[Part], *, seconds: float, long: bool = False
     ) -> AsyncIterator[Sequence[memoryview]]:
-        """Run a job; its result is valid in the block, and cancelling kills it. Raises as it, `NoWorker`, `TaskFailed`."""
+        """Run a job; its result is valid in the block. Cancelling kills it. Raises as it, `NoWorker`, `TaskFailed`."""
         if sum(map(len, parts)) > SHARED_BYTES:
             raise TaskFailed
         async with self._turn(project, long), self._long if long else contextlib.nullcontext():

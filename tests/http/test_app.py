@@ -56,7 +56,7 @@ BEARER, BASIC = [(b"authorization", b"bearer b")], [(b"authorization", b"Basic b
     ("key", [], b"key=a%2Bb", "a+b"), ("key", [], b"?&key=q", "q"),
 ])  # fmt: skip
 def test_3_1_where_the_token_is_read(option: str, headers: list[tuple[bytes, bytes]], query: bytes, token: str | None):
-    found = RequestGate(NONE, option).token(headers, query)
+    found = RequestGate(NONE, option, NONE, NONE).token(headers, query)
     assert found == token
     assert isinstance(found, Bearer) == (token == "b")  # only such a token may be an issuer's
 

@@ -53,14 +53,7 @@ for its rate."""
 class RequestGate:
     """Admits requests."""
 
-    def __init__(
-        self,
-        admission: Admission,
-        auth_option: str,
-        rates: Rates | None = None,
-        connections: ConnectionSlots | None = None,
-    ) -> None:
-        """Take `connections`, the limit of each project's connections; absent: no limit."""
+    def __init__(self, admission: Admission, auth_option: str, rates: Rates, connections: ConnectionSlots) -> None:
         self._admission, self._connections, self._rates = admission, connections, rates
         self._reads_header = auth_option in ("both", "header")
         self._reads_query = auth_option in ("both", "key")
@@ -93,13 +86,12 @@ class RequestGate:
 
     def count_request(self, caller: Caller) -> None:
         """Count an admitted request. Raises `RateLimited` and counts nothing above the limit."""
-        rates = self._rates
-        if rates is not None and (rates.is_usual or (caller.project is not None and caller.project.quotas)):
-            rates.count(caller)
+        if self._rates.is_usual or (caller.project is not None and caller.project.quotas):
+            self._rates.count(caller)
 
     def count_connection(self, connection: HttpConnection, caller: Caller) -> None:
         """Count a connection for the project of an admitted request. Raises `QuotaExceeded` and counts nothing."""
-        if self._connections is not None and caller.project is not None and not connection.is_lost:
+        if caller.project is not None and not connection.is_lost:
             connection.slot = self._connections.move(connection.slot, caller.project)
 
     async def admit_from(self, scope: Mapping[str, Any], action: str, names: Mapping[str, str]) -> Caller:
@@ -142,13 +134,11 @@ class RequestGate:
     async def know(self, headers: list[Header], query: bytes) -> None:
         """Count a request of a user with any rights. Raises as `who`, and `RateLimited`."""
         user = await self.who(headers, query)
-        if user and self._rates is not None:
+        if user:
             self._rates.count_user(UserId(user))
 
     async def count(self, token: str | None) -> None:
         """Count a user's request to an open route. Raises `RateLimited`, and `UnknownToken` for a bad token."""
-        if self._rates is None:
-            return
         user = await self._admission.principal(token)
         if user is not None:
             self._rates.count_user(user.id)

@@ -76,9 +76,12 @@ class RequestGate:
     ) -> Caller:
         """Check the names of a request in alphabetical order of their variables, then its user (contract 1.5).
 
-        Raises `RateLimited` last, so that only admitted requests count; one already `counted` does not count again.
+        New resources need an AMS name; existing ones may have a name that only Google's clients can give. Raises
+        `RateLimited` last, so that only admitted requests count; one already `counted` does not count again.
         """
-        check_names(action, names)
+        for variable in sorted(names):
+            check = checked_resource_name if takes_google_names(action, variable) else checked_name
+            check(variable, names[variable])
         caller = await self.admit_again(action, names, headers, query)
         if not counted:
             self.count_request(caller)
@@ -142,15 +145,6 @@ class RequestGate:
         user = await self._admission.principal(token)
         if user is not None:
             self._rates.count_user(user.id)
-
-
-def check_names(action: str, names: Mapping[str, str]) -> None:
-    """Raise `InvalidInput` "Invalid VARIABLE name" for the first bad one in alphabetical order.
-
-    New resources need an AMS name; existing ones may have a name that only Google's clients can give.
-    """
-    for variable in sorted(names):
-        (checked_resource_name if takes_google_names(action, variable) else checked_name)(variable, names[variable])
 
 
 _UNCLEAN_PARTS = ("", ".", "..")  # parts of an unclean path (contract 1.3), not found here

@@ -54,7 +54,7 @@ class ReadingRoutes:
     """The routes of ranges, live views and history."""
 
     def __init__(
-        self, reader: RangeReader, live: Live, history: MetricsHistory, gate: RequestGate, workers: Pool | None = None
+        self, reader: RangeReader, live: Live, history: MetricsHistory, gate: RequestGate, workers: Pool
     ) -> None:
         self._reader, self._live, self._history, self._gate, self._workers = reader, live, history, gate, workers
         self._turn = asyncio.Lock()  # encodes one piece at a time

@@ -155,8 +155,11 @@ class App:
             await self._refuse(await self._auditor.turned_away(error, scope), scope, send, request_id)
 
     async def _answer(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
-        clean = _clean(scope["path"])
-        if clean != scope["path"]:
+        path = clean = scope["path"]
+        if "//" in path or "/." in path:
+            clean = posixpath.normpath("/" + path.lstrip("/"))
+            clean += "/" if path.endswith("/") and clean != "/" else ""
+        if clean != path:
             query = scope["query_string"]
             where = quote(clean, safe="/:@!$&'()*+,;=~-._").encode() + (b"?" + query if query else b"")
             await answer(send, 301, b"", [(b"location", where)])
@@ -253,13 +256,6 @@ def _place_of(path: str) -> Place:
     """Return the common part of all paths of a route, so that a request is compared with few routes."""
     parts = path.split("/")
     return len(parts), parts[4] if len(parts) > 4 else ""
-
-
-def _clean(path: str) -> str:
-    if "//" not in path and "/." not in path:
-        return path
-    clean = posixpath.normpath("/" + path.lstrip("/"))
-    return clean + "/" if path.endswith("/") and clean != "/" else clean
 
 
 async def _answer_options(headers: list[Header], is_cross_origin: bool, send: Send) -> None:

@@ -89,7 +89,11 @@ class MessageReader:
     def read_small(self, body: bytes, *, lenient: bool = False) -> Batch:
         """Parse a body of at most `BIG_BODY` bytes, as `read`, without waiting."""
         usual = _read_usual(body)
-        return _read_unusual(body, lenient) if usual is None else usual
+        if usual is not None:
+            return usual
+        every, found = _publish.read(body).messages or (), _Base64Check(lenient)
+        messages = [_message(each, place, found) for place, each in enumerate(every)]
+        return batch_of(messages, not_base64=found.not_base64)
 
     async def ack_ids(self, prefix: str, body: bytes, *, project: Hashable = None) -> list[str] | None:
         """Parse an acknowledge body; None if the ids are absent. Raises `InvalidInput` "Invalid ack parameter".
@@ -250,13 +254,6 @@ def _read_keyed(body: bytes) -> Batch | None:
         return batch_of_base64_and_keys(_keyed_body(body).messages or ())
     except (ValueError, RecursionError):
         return None
-
-
-def _read_unusual(body: bytes, lenient: bool) -> Batch:
-    every = _publish.read(body).messages or ()
-    found = _Base64Check(lenient)
-    messages = [_message(each, place, found) for place, each in enumerate(every)]
-    return batch_of(messages, not_base64=found.not_base64)
 
 
 def read_ack_ids(parts: Sequence[memoryview]) -> Sequence[bytes]:

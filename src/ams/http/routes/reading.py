@@ -26,7 +26,7 @@ from ams.http.errors import refusal
 from ams.http.hot_routes import RequestGate
 from ams.http.routes.subscriptions import zulu_time
 from ams.http.routing import STREAMED_BYTES, Call, Streamed
-from ams.service.history import HistoryRequest, MeasuredHistory, MetricsHistory
+from ams.service.history import HistoryRequest, MetricsHistory
 from ams.service.live_views import Live, Tail, ViewRequest
 from ams.service.ranges import Range, RangeReader, RangeRequest
 from ams.wire import service as wire
@@ -90,7 +90,19 @@ class ReadingRoutes:
 
     async def projects_history(self, call: Call) -> wire.History:
         asked = HistoryRequest(_names(call, "topics"), _names(call, "subscriptions"), call.parameter("span") or "hour")
-        return _history_answer(await self._history.read(call.caller, asked))
+        past = await self._history.read(call.caller, asked)
+        ends, whole = past.ends, past.project
+        return wire.History(
+            past.interval,
+            resource_date(Milliseconds(ends[0] - past.interval * 1000)),
+            resource_date(Milliseconds(ends[-1])),
+            {name: wire.TopicHistory(of.growth(0), of.growth(1)) for name, of in past.topics.items()},
+            {
+                name: wire.SubscriptionHistory(of.growth(0), of.at_end(1), _ages(of.at_end(2), ends))
+                for name, of in past.subscriptions.items()
+            },
+            whole and wire.ProjectHistory(whole.growth(0), whole.growth(1), whole.growth(2), whole.at_end(3)),
+        )
 
 
 def wanted_form(accept: str) -> str:
@@ -191,22 +203,6 @@ def _number(call: Call, name: str, least: int = 0) -> int | None:
     if not _NUMBER.fullmatch(text) or int(text) < least:
         raise InvalidInput(f"Invalid {name}(needs a whole number of {least} or more)")
     return int(text)
-
-
-def _history_answer(past: MeasuredHistory) -> wire.History:
-    ends, of = past.ends, past.project
-    project = None if of is None else wire.ProjectHistory(of.growth(0), of.growth(1), of.growth(2), of.at_end(3))
-    return wire.History(
-        past.interval,
-        resource_date(Milliseconds(ends[0] - past.interval * 1000)),
-        resource_date(Milliseconds(ends[-1])),
-        {name: wire.TopicHistory(of.growth(0), of.growth(1)) for name, of in past.topics.items()},
-        {
-            name: wire.SubscriptionHistory(of.growth(0), of.at_end(1), _ages(of.at_end(2), ends))
-            for name, of in past.subscriptions.items()
-        },
-        project,
-    )
 
 
 def _ages(oldest: Sequence[int | None], ends: Sequence[int]) -> list[int | None]:

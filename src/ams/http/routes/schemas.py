@@ -83,18 +83,15 @@ def _candidate(schema: records.Schema, body: bytes) -> Candidate:
         with contextlib.suppress(ValueError, RecursionError):
             whole = _message.decode(body)
             return message(whole.data, whole.attributes)
-    if schema.content.payload is None:
-        raise InvalidInput("Invalid Schema Payload Arguments")
-    return body if schema.content.type == "json" else _datum(body)
-
-
-def _datum(body: bytes) -> str:
-    if not body:
-        raise bad_request()
-    data = strings(body).get("data")
-    if data is None:
-        raise InvalidInput("Invalid Schema Payload Arguments")
-    return data
+    if schema.content.payload is not None:
+        if schema.content.type == "json":
+            return body
+        if not body:
+            raise bad_request()
+        data = strings(body).get("data")
+        if data is not None:
+            return data
+    raise InvalidInput("Invalid Schema Payload Arguments")
 
 
 def _wire_schema(call: Call, schema: records.Schema) -> wire.Schema:

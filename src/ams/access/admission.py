@@ -137,17 +137,11 @@ class Admission:
     """Maps a token and a project name to a `Caller`, or refuses."""
 
     def __init__(
-        self,
-        registry: Registry,
-        *,
-        service_token: str = "",
-        per_resource_auth: bool = True,
-        permissions: Mapping[str, frozenset[str]] = PERMISSIONS,
-        logins: Logins | None = None,
+        self, registry: Registry, *, service_token: str = "", per_resource_auth: bool = True,
+        permissions: Mapping[str, frozenset[str]] = PERMISSIONS, logins: Logins | None = None,
         note_use: Callable[[TokenId, Milliseconds], None] = lambda _token, _now: None,
-        show_tokens: bool = True,
-        clock: Clock | None = None,
-    ) -> None:
+        show_tokens: bool = True, clock: Clock | None = None,
+    ) -> None:  # fmt: skip
         """`logins` verifies tokens of issuers; `note_use` is called at each use of a named token."""
         self._registry, self._permissions, self._logins, self._note_use = registry, permissions, logins, note_use
         self._show_tokens = show_tokens

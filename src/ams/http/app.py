@@ -64,16 +64,10 @@ class App:
     """API v1 over ASGI."""
 
     def __init__(
-        self,
-        gate: RequestGate,
-        bodies: Bodies,
-        unread: UnreadAnswers,
-        fast: FastRoutes,
-        handlers: Mapping[str, Handler],
-        auditor: Auditor,
-        forwarder: Forwarder | None = None,
+        self, gate: RequestGate, bodies: Bodies, unread: UnreadAnswers, fast: FastRoutes,
+        handlers: Mapping[str, Handler], auditor: Auditor, forwarder: Forwarder | None = None,
         pages: Iterable[Route] = (),
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._gate, self._auditor, self._bodies, self._unread = gate, auditor, bodies, unread
         self._fast, self._forwarder = fast, forwarder
         self._description = functools.cache(encode_description)

@@ -134,15 +134,9 @@ class LaneExchange:
     )  # fmt: skip
 
     def __init__(
-        self,
-        lane: Lane,
-        connection: HttpConnection,
-        request: RequestHead,
-        admitted: Admitted,
-        head: Head,
-        request_id: bytes,
-        keys: list[Header],
-    ) -> None:
+        self, lane: Lane, connection: HttpConnection, request: RequestHead, admitted: Admitted, head: Head,
+        request_id: bytes, keys: list[Header],
+    ) -> None:  # fmt: skip
         self.keep_alive = True
         self.has_answer_begun = self.is_answered = False
         self._lane, self._connection, self._request = lane, connection, request

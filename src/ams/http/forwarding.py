@@ -52,14 +52,9 @@ class Forwarder:
         self._requests = OwnerRequests(node, doubt, _FORWARDED_HEADERS)
 
     async def run(
-        self,
-        act: Callable[[], Awaitable[T]],
-        scope: MutableMapping[str, Any],
-        body: Callable[[], bytes],
-        left: Callable[[], Gone] | None = None,
-        *,
-        most: int = 0,
-    ) -> T | OwnerAnswer:
+        self, act: Callable[[], Awaitable[T]], scope: MutableMapping[str, Any], body: Callable[[], bytes],
+        left: Callable[[], Gone] | None = None, *, most: int = 0,
+    ) -> T | OwnerAnswer:  # fmt: skip
         """Return the result of `act` here, or the answer of the node that owns its subscription.
 
         If a node is down, or denies its ownership, the owner is looked up once more. The answer has about `most` bytes.

@@ -209,19 +209,10 @@ class FastRoutes:
     """Answers the three hot routes."""
 
     def __init__(
-        self,
-        gate: RequestGate,
-        bodies: Bodies,
-        publisher: Publisher,
-        deliverer: Deliverer,
-        working: ParallelSubscriptions,
-        invalidations: Invalidations,
-        waiting_pulls: QuotaSlots,
-        *,
-        strict: bool,
-        workers: Pool | None = None,
-        forwarder: Forwarder | None = None,
-    ) -> None:
+        self, gate: RequestGate, bodies: Bodies, publisher: Publisher, deliverer: Deliverer,
+        working: ParallelSubscriptions, invalidations: Invalidations, waiting_pulls: QuotaSlots, *, strict: bool,
+        workers: Pool, forwarder: Forwarder | None,
+    ) -> None:  # fmt: skip
         """`strict` refuses data that is not base64; `forwarder` is for parallel subscriptions of other nodes."""
         self._waiting_pulls, self.gate, self.bodies, self._publisher = waiting_pulls, gate, bodies, publisher
         self._deliverer = deliverer

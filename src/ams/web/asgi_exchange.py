@@ -34,13 +34,9 @@ class AsgiExchange:
     """
 
     def __init__(
-        self,
-        connection: HttpConnection,
-        app: Application,
-        request: RequestHead,
-        state: Mapping[str, Any] | None = None,
-        extensions: Mapping[str, Any] | None = None,
-    ) -> None:
+        self, connection: HttpConnection, app: Application, request: RequestHead,
+        state: Mapping[str, Any] | None = None, extensions: Mapping[str, Any] | None = None,
+    ) -> None:  # fmt: skip
         """`state` and `extensions` extend the ASGI scope. Raises `BadRequest` if the target has no path."""
         self.keep_alive = request.keep_alive
         self.has_answer_begun = self.is_answered = False

@@ -28,14 +28,9 @@ class HttpServer:
     """Serves the connections of one port, from `start` to `stop`. Used from one event loop."""
 
     def __init__(
-        self,
-        name: str,
-        port: Port,
-        limits: ListenerLimits,
-        *,
-        context: ssl.SSLContext | None = None,
+        self, name: str, port: Port, limits: ListenerLimits, *, context: ssl.SSLContext | None = None,
         connection: Callable[[Port, Callable[[], None]], asyncio.Protocol] = HttpConnection,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Create a server. `name` is the port's in logs and metrics; `connection` creates its connections."""
         self.port, self._connection = port, connection
         refusal = closing_answer(port.refusal(Overloaded("Too many connections")))

@@ -165,15 +165,9 @@ class App:
     async def _refuse(self, error: Exception, scope: dict[str, Any], send: Send, request_id: bytes) -> None:
         refused = refusal(error)
         if refused.code >= 500:
-            is_for_later = RETRY_LATER in refused.headers
-            await logger.aerror(
-                "request.failed",
-                method=scope["method"],
-                path=shown_path(scope["path"]),
-                error=type(error).__name__,
-                reason=str(error) if is_for_later else None,
-                exc_info=None if is_for_later else error,
-            )
+            reason, cause = (str(error), None) if RETRY_LATER in refused.headers else (None, error)
+            said = {"method": scope["method"], "path": shown_path(scope["path"]), "error": type(error).__name__}
+            await logger.aerror("request.failed", **said, reason=reason, exc_info=cause)
         self.answered[refused.code // 100] += 1
         await answer(send, refused.code, refused.body, [JSON, (REQUEST_ID, request_id), *refused.headers])
 

@@ -214,12 +214,8 @@ def _read_heartbeat(body: wire.BeatBody) -> Heartbeat:
         raise InvalidInput(f"A push lease holder may hold {MAX_HELD_SUBSCRIPTIONS} subscriptions")
     if len(states) > wire.MAX_STATES or not all(_is_good(state) for state in states.values()):
         raise InvalidInput("Invalid push lease states")
-    return Heartbeat(
-        holder=body.holder or "",
-        held=frozenset(map(SubscriptionId, held)),
-        states={SubscriptionId(each): state for each, state in states.items()},
-        leaving=body.leaving or False,
-    )
+    known = {SubscriptionId(each): state for each, state in states.items()}
+    return Heartbeat(body.holder or "", frozenset(map(SubscriptionId, held)), known, body.leaving or False)
 
 
 def _is_good(state: wire.WorkerState) -> bool:

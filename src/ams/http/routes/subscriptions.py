@@ -289,10 +289,5 @@ class SnapshotRoutes:
 
 
 def _snapshot(project: str, snapshot: records.Snapshot, lost: int | None = None) -> wire.Snapshot:
-    return wire.Snapshot(
-        name=snapshot_path(project, snapshot.name),
-        topic=topic_path(project, snapshot.topic),
-        created_on=resource_date(snapshot.created_on),
-        expire_time=resource_date(snapshot.expires_on),
-        lost=lost,
-    )
+    name, topic = snapshot_path(project, snapshot.name), topic_path(project, snapshot.topic)
+    return wire.Snapshot(name, topic, resource_date(snapshot.created_on), resource_date(snapshot.expires_on), lost)

@@ -221,7 +221,7 @@ class LaneExchange:
 
     def _begin_work(self) -> None:
         self._connection.port.exchanges.add(self)
-        self._connection.note_project(cast("str", self._admitted.holders[0]))
+        self._connection.project = cast("str", self._admitted.holders[0])
         if self._arriving is not None:
             self._lane.fast.bodies.keep(self._arriving)
         self._pieces = []

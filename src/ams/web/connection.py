@@ -107,7 +107,7 @@ class HttpConnection(asyncio.Protocol):
         self._current: Exchange | None = None  # the exchange in progress
         self._waiting: deque[Exchange] = deque()  # pipelined exchanges
         self._last_answer: Refusal | None = None  # closes the connection after the earlier requests are answered
-        self._project = ""  # project of the last admitted request on this connection
+        self.project = ""  # of the last admitted request on this connection: later packets take its turns
         self._held: list[bytes] | None = None  # unread packets, waiting for their turn
         self._held_bytes = 0
         self._has_rest = False  # True: the first of them is the rest of a slow packet
@@ -242,15 +242,11 @@ class HttpConnection(asyncio.Protocol):
         """True if every received request is answered."""
         return self._current is None and not self._waiting
 
-    def note_project(self, project: str) -> None:
-        """Remember the project of an admitted request: later packets take that project's turns."""
-        self._project = project
-
     def note_project_of(self, path: bytes) -> None:
         """Remember the project in the path of an admitted request."""
         found = _PROJECT_PATH.match(path)
         if found:
-            self._project = found[1].decode("latin-1")
+            self.project = found[1].decode("latin-1")
 
     def hand_over(self, successor: Exchange, keep_alive: bool) -> None:
         """Replace the exchange of the current request."""
@@ -423,7 +419,7 @@ class HttpConnection(asyncio.Protocol):
         """
         found = _PROJECT_PATH.match(self._reader.target if self._reader.is_in_request else data)
         project = found[1].decode("latin-1") if found else None
-        if project is not None and project == self._project:
+        if project is not None and project == self.project:
             return project, None
         return self.client and (self.client[0],), project
 

@@ -156,7 +156,7 @@ class Bodies:
             size = None if is_coded else announced
             if size is None or size > UNPACED_BYTES:
                 await self._refused.wait(_sender(holders), size)
-        body = await self._receive(headers, receive, limit, holders)
+        body = await self._receive(receive, limit, holders)
         if is_coded and body:
             body = await self._decode_gzip(body, limit, holders)
         if len(body) > MAX_UNCOUNTED_BYTES:
@@ -196,7 +196,7 @@ class Bodies:
         finally:
             self.release(arriving)
 
-    async def _receive(self, headers: Headers, receive: Receive, limit: int, holders: Holders) -> bytes:
+    async def _receive(self, receive: Receive, limit: int, holders: Holders) -> bytes:
         event = await receive()
         if event["type"] == "http.disconnect":
             raise ClientLeft

@@ -47,7 +47,9 @@ class WorkerProcess:
     """A worker process and its shared memory. `start` starts one."""
 
     def __init__(self, process: asyncio.subprocess.Process, memory: mmap.mmap) -> None:
-        self._process, self._memory = process, memory
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self._process, self._memory, self._stdin, self._stdout = process, memory, process.stdin, process.stdout
 
     @classmethod
     async def start(cls) -> "WorkerProcess":
@@ -78,10 +80,8 @@ class WorkerProcess:
         """Return a result, in memory that the next task overwrites. Raises as the job, and `EOFError` or `OSError`."""
         sizes = [len(part) for part in parts]
         await self._copy(parts)
-        stdin = self._process.stdin
-        assert stdin is not None
-        stdin.writelines(frame(_encode(Task(job, sizes))))
-        await stdin.drain()
+        self._stdin.writelines(frame(_encode(Task(job, sizes))))
+        await self._stdin.drain()
         answer = _decode(await self._read_frame())
         if answer.error:
             error: AmsError = getattr(errors, answer.error)(answer.message)
@@ -100,8 +100,7 @@ class WorkerProcess:
         """Kill the process."""
         with contextlib.suppress(ProcessLookupError):
             self._process.kill()
-        if self._process.stdin is not None:
-            self._process.stdin.close()
+        self._stdin.close()
         await asyncio.shield(asyncio.ensure_future(self._process.wait()))
 
     async def _copy(self, parts: Sequence[Part]) -> None:
@@ -116,10 +115,8 @@ class WorkerProcess:
                 place += len(piece)
 
     async def _read_frame(self) -> bytes:
-        stdout = self._process.stdout
-        assert stdout is not None
-        length = int.from_bytes(await stdout.readexactly(LENGTH), "big")
-        return await stdout.readexactly(length)
+        length = int.from_bytes(await self._stdout.readexactly(LENGTH), "big")
+        return await self._stdout.readexactly(length)
 
 
 class Pool:

@@ -10,6 +10,7 @@ import mmap
 import os
 import sys
 from collections.abc import AsyncIterator, Hashable, Sequence
+from weakref import WeakValueDictionary
 
 import msgspec
 import structlog
@@ -126,8 +127,8 @@ class Pool:
         """Start no worker yet; `size` is the maximum number of workers (None: number of processors, 2 to 4)."""
         self._size = size or min(max(os.cpu_count() or 1, 2), MAX_WORKERS)
         self._long = asyncio.Semaphore(max(self._size - 1, 1))
-        self._turns: dict[tuple[Hashable, bool], tuple[asyncio.Lock, int]] = {}
-        """Lock of each project and its number of tasks."""
+        self._turns: WeakValueDictionary[tuple[Hashable, bool], asyncio.Lock] = WeakValueDictionary()
+        """Lock of each project, while it has tasks."""
         self._next = asyncio.Lock()  # held by the task that gets the next free worker
         self._idle: dict[WorkerProcess, asyncio.TimerHandle] = {}
         """Idle workers with the timer that ends each; the last one is used first."""
@@ -153,7 +154,8 @@ class Pool:
         """Run a job; its result is valid in the block. Cancelling kills it. Raises as it, `NoWorker`, `TaskFailed`."""
         if sum(map(len, parts)) > SHARED_BYTES:
             raise TaskFailed
-        async with self._turn(project, long), self._long if long else contextlib.nullcontext():
+        turn = self._turns.setdefault((project, long), asyncio.Lock())
+        async with turn, self._long if long else contextlib.nullcontext():
             worker, made = await self._run_job(name_of(job), parts, seconds)
             try:
                 yield made
@@ -172,19 +174,6 @@ class Pool:
             await self._end(worker)
         if under_way := self._starting | self._ending:
             await asyncio.wait(under_way)
-
-    @contextlib.asynccontextmanager
-    async def _turn(self, project: Hashable, long: bool) -> AsyncIterator[None]:
-        key = (project, long)
-        lock, tasks = self._turns.get(key, (asyncio.Lock(), 0))
-        self._turns[key] = lock, tasks + 1
-        try:
-            async with lock:
-                yield
-        finally:
-            lock, tasks = self._turns.pop(key)
-            if tasks > 1:
-                self._turns[key] = lock, tasks - 1
 
     async def _run_job(
         self, job: str, parts: Sequence[Part], seconds: float

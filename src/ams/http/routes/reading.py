@@ -91,7 +91,8 @@ class ReadingRoutes:
     async def projects_history(self, call: Call) -> wire.History:
         asked = HistoryRequest(_names(call, "topics"), _names(call, "subscriptions"), call.parameter("span") or "hour")
         past = await self._history.read(call.caller, asked)
-        ends, whole = past.ends, past.project
+        ends, of = past.ends, past.project
+        project = None if of is None else wire.ProjectHistory(of.growth(0), of.growth(1), of.growth(2), of.at_end(3))
         return wire.History(
             past.interval,
             resource_date(Milliseconds(ends[0] - past.interval * 1000)),
@@ -101,7 +102,7 @@ class ReadingRoutes:
                 name: wire.SubscriptionHistory(of.growth(0), of.at_end(1), _ages(of.at_end(2), ends))
                 for name, of in past.subscriptions.items()
             },
-            whole and wire.ProjectHistory(whole.growth(0), whole.growth(1), whole.growth(2), whole.at_end(3)),
+            project,
         )
 
 

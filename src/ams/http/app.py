@@ -26,11 +26,12 @@ from ams.core.versions import read_if_match, strong_etag, version_of
 from ams.http.asgi import JSON, JSON_TYPE, Event, Header, Receive, Send, answer, project_of
 from ams.http.audit import AuditedRequest, Auditor, shown_path
 from ams.http.errors import RETRY_LATER, refusal
-from ams.http.forwarding import Forwarder, OwnerAnswer, Relayed
+from ams.http.forwarding import Forwarder, Relayed
 from ams.http.hot_routes import FastRoutes, RequestGate
 from ams.http.limits import RECHECK_AFTER_SECONDS, Bodies, ClientLeft
 from ams.http.openapi import encode_description
 from ams.http.routing import Call, Handler, Streamed, StreamedResponse, Versioned
+from ams.outgoing.client import Response as OwnerAnswer
 from ams.service.delivery import UnreadAnswers
 from ams.wire.actions import ACTIONS, Action
 

@@ -1,7 +1,7 @@
 """Forwarding to other nodes over HTTP (`ams.cluster.ownership`): passes on method, target and body, and the answer."""
 
 from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote, urlsplit
 
 import httpcore
@@ -11,9 +11,10 @@ from ams.cluster.ownership import OwnerRequests
 from ams.core.errors import OUTCOME_UNKNOWN, OwnedElsewhere, Unavailable
 from ams.core.names import SubscriptionId
 from ams.core.telemetry import REQUEST
-from ams.http.asgi import Header, project_of
+from ams.http.asgi import project_of
 from ams.http.limits import cancel_if_left
 from ams.outgoing.client import PORTS, HttpClient, NotReached, RequestFailed, new_request
+from ams.outgoing.client import Response as OwnerAnswer
 from ams.service.delivery import Gone, UnreadAnswers
 
 T = TypeVar("T")
@@ -23,14 +24,6 @@ _RETURNED_HEADERS = (b"retry-after", b"www-authenticate", b"etag")
 _PART_OF_MEMORY = 4  # with little memory for answers, a large one is fetched once this part of it is free
 
 logger = structlog.get_logger("ams.http")
-
-
-class OwnerAnswer(NamedTuple):
-    """Answer of the owner."""
-
-    status: int
-    body: bytes
-    headers: list[Header]  # without type and length of the body
 
 
 class Relayed(Exception):
@@ -100,8 +93,8 @@ class Forwarder:
         finally:
             if watch:
                 watch.cancel()
-        headers = [(name.lower(), value) for name, value in answer.headers if name.lower() in _RETURNED_HEADERS]
-        return OwnerAnswer(answer.status, answer.body, headers)
+        returned = [(name.lower(), value) for name, value in answer.headers if name.lower() in _RETURNED_HEADERS]
+        return answer._replace(headers=returned)
 
     def _request(self, owner: OwnedElsewhere, scope: MutableMapping[str, Any], body: bytes) -> httpcore.Request:
         given = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]]

@@ -134,10 +134,10 @@ def _report(status: PushStatus) -> wire.PushReport:
         push_status=status.text,
         state=status.state,
         backlog=status.backlog,
-        last_success=_moment(worker.last_success),
+        last_success=_timestamp(worker.last_success),
         last_error=_error(worker.last_failure),
         error=_error(worker.failure),
-        next_attempt=_moment(worker.next_attempt),
+        next_attempt=_timestamp(worker.next_attempt),
         attempts=[wire_record(wire.PushAttempt, each, time=_timestamp(each.time)) for each in worker.attempts],
     )
 
@@ -146,11 +146,9 @@ def _error(failure: wire.Failure | None) -> wire.PushError | None:
     return None if failure is None else wire_record(wire.PushError, failure, time=_timestamp(failure.time))
 
 
-def _moment(moment: int | None) -> str:
-    return "" if moment is None else _timestamp(moment)
-
-
-def _timestamp(moment: int) -> str:
+def _timestamp(moment: int | None) -> str:
+    if moment is None:
+        return ""
     return f"{datetime.fromtimestamp(moment // 1000, UTC):%Y-%m-%dT%H:%M:%S}.{moment % 1000:03d}Z"
 
 

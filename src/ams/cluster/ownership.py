@@ -19,6 +19,7 @@ import structlog
 
 from ams.cluster.lease_table import Holder, LeaseTable
 from ams.cluster.leases import RENEW_SECONDS, lease_end
+from ams.core.cache import ExpiringCache
 from ams.core.errors import AmsError, Overloaded, OwnedElsewhere, SubscriptionGone
 from ams.core.names import SubscriptionId
 from ams.core.supervisor import Supervisor, Ticker
@@ -102,8 +103,8 @@ class SharedOwnership(Ownership):
         self._leases, self._node = leases, node
         self._held: set[SubscriptionId] = set()
         self._until = 0.0  # loop time of the expiry of all leases
-        self._elsewhere: dict[SubscriptionId, tuple[Holder, float]] = {}
-        """Cached owners of other subscriptions, and the loop time of expiry."""
+        self._elsewhere = ExpiringCache[SubscriptionId, Holder](_MAX_CACHED_OWNERS, _OWNER_CACHE_SECONDS, _now)
+        """Owners of other subscriptions."""
         self._asked: dict[SubscriptionId, asyncio.Future[Holder]] = {}
         self._seized: set[SubscriptionId] = set()
         self._released: set[SubscriptionId] = set()
@@ -139,8 +140,8 @@ class SharedOwnership(Ownership):
         self._refuse_known(subscription)
         owner = await self._leases.holder(subscription)
         if owner is not None and owner.name != self._node.name:
-            self._know(subscription, owner)
-            self._refuse_known(subscription)
+            self._elsewhere.put(subscription, owner)
+            raise _elsewhere(subscription, owner)
 
     def release(self, subscription: SubscriptionId) -> None:
         """Release a subscription with the next turn."""
@@ -149,7 +150,7 @@ class SharedOwnership(Ownership):
         self._rounds.soon()
 
     def doubt(self, subscription: SubscriptionId) -> None:
-        self._elsewhere.pop(subscription, None)
+        self._elsewhere.discard(subscription)
 
     async def start(self, supervisor: Supervisor, lost: Callable[[], None]) -> None:
         self._lost = lost
@@ -170,13 +171,9 @@ class SharedOwnership(Ownership):
         await self.leave()
 
     def _refuse_known(self, subscription: SubscriptionId) -> None:
-        known = self._elsewhere.get(subscription)
-        if known is None:
-            return
-        owner, until = known
-        if _now() < until:
+        owner = self._elsewhere.get(subscription)
+        if owner is not None:
             raise _elsewhere(subscription, owner)
-        del self._elsewhere[subscription]
 
     async def _renew(self) -> None:
         if not (self._held or self._asked or self._released):
@@ -213,17 +210,12 @@ class SharedOwnership(Ownership):
                     continue
                 if owner.name == self._node.name:
                     self._held.add(subscription)
-                    self._elsewhere.pop(subscription, None)
+                    self._elsewhere.discard(subscription)
                 else:
                     self._held.discard(subscription)
-                    self._know(subscription, owner)
+                    self._elsewhere.put(subscription, owner)
                 if not answer.done():
                     answer.set_result(owner)
-
-    def _know(self, subscription: SubscriptionId, owner: Holder) -> None:
-        if len(self._elsewhere) >= _MAX_CACHED_OWNERS:
-            self._elsewhere.clear()
-        self._elsewhere[subscription] = owner, _now() + _OWNER_CACHE_SECONDS
 
     def _lose(self, reason: str) -> None:
         logger.warning("ownership.lost", subscriptions=len(self._held), reason=reason)

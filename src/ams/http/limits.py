@@ -205,16 +205,13 @@ class Bodies:
             if len(body) > limit:
                 raise TooLarge
             return body
-        arriving: ArrivingBody | None = None
+        now = asyncio.get_running_loop().time
+        arriving = ArrivingBody(holders, lambda: timeout.reschedule(now()))
         try:
             async with asyncio.timeout(self._seconds) as timeout:
-                now = asyncio.get_running_loop().time
-                arriving = ArrivingBody(holders, lambda: timeout.reschedule(now()))
                 return await self._read_on(body, receive, limit, arriving)
         except TimeoutError:
-            if arriving is not None and arriving.is_ended:
-                raise _too_many() from None
-            raise BadRequest("Request took too long to arrive") from None
+            raise (_too_many() if arriving.is_ended else BadRequest("Request took too long to arrive")) from None
 
     def hold_body(self, body: bytes, holders: Holders = ("",)) -> contextlib.AbstractContextManager[None]:
         """Count a body during its work, because waiting for the disk takes memory too. Notes a refusal."""

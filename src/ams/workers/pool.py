@@ -239,9 +239,8 @@ class Pool:
             self._not_before = asyncio.get_running_loop().time() + _RESTART_SECONDS
             logger.warning("worker.not_begun", reason=str(error) or type(error).__name__)
             return
-        loop = asyncio.get_running_loop()
-        self._workers[worker] = loop.create_task(self._watch(worker))
-        self._idle[worker] = loop.call_later(_IDLE_SECONDS, self._let_go, worker)
+        self._workers[worker] = asyncio.get_running_loop().create_task(self._watch(worker))
+        self._give_back(worker)
 
     def _note_start(self, starting: "asyncio.Task[None]") -> None:
         self._starting.discard(starting)

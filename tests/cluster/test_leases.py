@@ -14,13 +14,13 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from ams.cluster.lease_table import MAX_STATES, OtherHolders, StoredLeases
-from ams.cluster.leases import LEASE_SECONDS, NO_STATES, Heartbeat, Leases, MemoryLeases, RememberedLeases
+from ams.cluster.lease_table import OtherHolders, StoredLeases
+from ams.cluster.leases import LEASE_SECONDS, NO_STATES, Heartbeat, Leases, MemoryLeases
 from ams.core.errors import RegistryUnavailable
 from ams.core.names import SubscriptionId, SubscriptionName, TopicName
 from ams.push.report import RETRYING, SEND
 from ams.storage.registry.registry import Registry
-from ams.wire.push import Attempt, Failure, WorkerState
+from ams.wire.push import MAX_STATES, Attempt, Failure, WorkerState
 from tests.support.administration import KEY, age_leases, make_project, url_of
 from tests.support.clock import ManualClock
 from tests.support.waiting import PATIENCE_SECONDS
@@ -41,7 +41,7 @@ class Keeper:
     def restart(self) -> None:
         """Restart the process; holders elsewhere keep their state."""
         assert self.clock
-        self.leases = MemoryLeases(self.clock, settled=False)
+        self.leases = leases_in_memory(self.clock, others=True)
 
     async def close(self) -> None:
         if self.registry:
@@ -74,7 +74,12 @@ def in_memory(count: int) -> Keeper:
         clock.advance(round(seconds * 1000))
 
     names = [SubscriptionId(f"s{number:04}") for number in range(count)]
-    return Keeper(MemoryLeases(clock, settled=True), names, pass_time, clock=clock)
+    return Keeper(leases_in_memory(clock, others=False), names, pass_time, clock=clock)
+
+
+def leases_in_memory(clock: ManualClock, *, others: bool) -> MemoryLeases:
+    """Return leases of a process that finds the flag `others` at its start, and delivers nothing itself."""
+    return MemoryLeases(clock, "own", AsyncMock(are_there=AsyncMock(return_value=others)))
 
 
 BROKEN = WorkerState(phase=RETRYING, failure=Failure(1_700_000_000_000, SEND, "it said \x00 \N{ROCKET}", 500),
@@ -218,7 +223,7 @@ async def test_more_states_than_one_heartbeat_writes_follow_with_the_next(tmp_pa
 
 async def test_after_a_restart_only_what_is_held_is_given_until_every_lease_has_ended() -> None:
     clock = ManualClock()
-    leases = MemoryLeases(clock, settled=False)
+    leases = leases_in_memory(clock, others=True)
     one, two = SubscriptionId("one"), SubscriptionId("two")
     wanted = frozenset({one, two})
 
@@ -234,7 +239,7 @@ async def test_after_a_restart_only_what_is_held_is_given_until_every_lease_has_
 async def test_that_there_are_no_others_is_noted_again_when_the_disk_has_room() -> None:
     clock, one = ManualClock(), frozenset({SubscriptionId("one")})
     others = AsyncMock(are_there=AsyncMock(return_value=True), note=AsyncMock(side_effect=[RegistryUnavailable, None]))
-    leases = RememberedLeases(clock, "own", others)
+    leases = MemoryLeases(clock, "own", others)
 
     await leases.heartbeat(Heartbeat("own", NONE), one)
     for _ in range(3):
@@ -248,8 +253,8 @@ async def test_a_process_that_delivers_itself_waits_after_a_restart_only_when_th
     clock, one = ManualClock(), frozenset({SubscriptionId("one")})
     registry = await Registry.open(url_of("sqlite", tmp_path), KEY, clock=clock)
 
-    def remember_leases(own: str) -> RememberedLeases:
-        return RememberedLeases(clock, own, OtherHolders(registry))
+    def remember_leases(own: str) -> MemoryLeases:
+        return MemoryLeases(clock, own, OtherHolders(registry))
 
     assert await remember_leases("first").heartbeat(Heartbeat("first", NONE), one) == one
     second = remember_leases("second")

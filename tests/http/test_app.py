@@ -56,7 +56,7 @@ BEARER, BASIC = [(b"authorization", b"bearer b")], [(b"authorization", b"Basic b
     ("key", [], b"key=a%2Bb", "a+b"), ("key", [], b"?&key=q", "q"),
 ])  # fmt: skip
 def test_3_1_where_the_token_is_read(option: str, headers: list[tuple[bytes, bytes]], query: bytes, token: str | None):
-    found = RequestGate(NONE, option).token(headers, query)
+    found = RequestGate(NONE, option, NONE, NONE).token(headers, query)
     assert found == token
     assert isinstance(found, Bearer) == (token == "b")  # only such a token may be an issuer's
 
@@ -212,7 +212,8 @@ INTERNAL = (500, "INTERNAL_SERVER_ERROR")
 ])  # fmt: skip
 def test_each_error_has_its_answer(kind: type[AmsError], wire: tuple[int, str], text: str | None, seconds: int | None):
     answer = refusal(kind(*[] if text else ["x"]))
-    assert (answer.code, json.loads(answer.body)["error"]["status"], answer.retry_after) == (*wire, seconds)
+    assert (answer.code, json.loads(answer.body)["error"]["status"]) == wire
+    assert answer.headers == (() if seconds is None else ((b"retry-after", b"%d" % seconds),))
     assert text is None or kind().message == text
 
 
@@ -220,13 +221,17 @@ def test_a_401_says_how_to_log_in_and_why_a_token_was_refused() -> None:
     """RFC 9110, 15.5.2, and RFC 6750, 3."""
     plain = b'Bearer realm="ams"'
 
-    assert refusal(errors.NotAuthenticated()).challenge == refusal(errors.UnknownToken()).challenge == plain
-    assert refusal(errors.NotAllowed()).challenge == b""
-    assert refusal(errors.TokenRefused("It has expired")).headers == [
-        (b"www-authenticate", plain + b', error="invalid_token", error_description="It has expired"')
-    ]
-    odd = refusal(errors.TokenRefused('no "key" of \\ \r\nX: y \u00e9'))
-    assert odd.challenge.endswith(b'error_description="no ?key? of ? ??X: y ?"')
+    def challenge(error: AmsError) -> bytes:
+        [(name, value)] = refusal(error).headers
+        assert name == b"www-authenticate"
+        return value
+
+    assert challenge(errors.NotAuthenticated()) == challenge(errors.UnknownToken()) == plain
+    assert refusal(errors.NotAllowed()).headers == ()
+    expired = challenge(errors.TokenRefused("It has expired"))
+    assert expired == plain + b', error="invalid_token", error_description="It has expired"'
+    odd = challenge(errors.TokenRefused('no "key" of \\ \r\nX: y \u00e9'))
+    assert odd.endswith(b'error_description="no ?key? of ? ??X: y ?"')
 
 
 def test_an_error_nobody_thought_of_tells_nothing_and_one_of_memory_may_pass() -> None:
@@ -235,7 +240,8 @@ def test_an_error_nobody_thought_of_tells_nothing_and_one_of_memory_may_pass() -
     assert json.loads(answer.body)["error"] == {
         "code": 500, "message": "Internal error", "status": "INTERNAL_SERVER_ERROR"
     }  # fmt: skip
-    assert (answer.retry_after, refusal(MemoryError()).code, refusal(MemoryError()).retry_after) == (None, 503, 2)
+    of_memory = refusal(MemoryError())
+    assert (answer.headers, of_memory.code, of_memory.headers) == ((), 503, ((b"retry-after", b"2"),))
 
 
 # Long-running work, and its memory

@@ -14,10 +14,11 @@ import pytest
 
 from ams.core.errors import BadRequest, Overloaded, TooLarge
 from ams.core.fair_share import MAX_UNCOUNTED_BYTES
-from ams.http.limits import SMALL_BODY, Bodies, ClientLeft, affordable_bytes
+from ams.http.limits import Bodies, ClientLeft, affordable_bytes
 from ams.web.connection import HttpConnection
 from ams.web.fair_scheduler import MAX_HELD_BYTES
 from ams.web.request_reader import MAX_PARTS_PER_TURN, SLICE_BYTES
+from ams.wire.actions import SMALL_BODY
 from tests.support.line import LineServer
 from tests.support.served import SERVICE_TOKEN, InProcessService, in_process_service
 from tests.support.waiting import PATIENCE_SECONDS, wait_until_async

@@ -42,7 +42,7 @@ class Outer(CamelRequest):
     many: list[Inner] | None = None
 
 
-READER = BodyReader(Outer, lambda: InvalidInput("parse error"))
+READER = BodyReader(Outer, "parse error")
 
 
 def test_1_2_names_are_read_without_regard_to_case_on_every_level_and_the_last_of_a_name_wins() -> None:
@@ -142,7 +142,7 @@ def test_1_2_null_is_absent_in_a_map_of_texts() -> None:
 
 BatchDescription = tuple[list[Message], int, int, int, int] | str  # messages and their counts, or the text of an error
 
-_reader = BodyReader(PublishBody, lambda: InvalidInput("Invalid Message Arguments"))
+_reader = BodyReader(PublishBody, "Invalid Message Arguments")
 
 
 def read_plainly(body: bytes, lenient: bool) -> list[Message]:

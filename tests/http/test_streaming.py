@@ -26,11 +26,11 @@ from hypothesis import strategies as st
 import ams.http
 from ams.core.clock import Milliseconds
 from ams.core.errors import LogUnavailable, NotAcceptable
-from ams.core.messages import Stored, message
+from ams.core.messages import Stored, data_or_text, message
 from ams.core.names import Offset, TopicId
 from ams.core.runs import Runs, runs_of
 from ams.http import arrow
-from ams.http.arrow import SCHEMA, batch, payload
+from ams.http.arrow import SCHEMA, batch
 from ams.http.routes import reading
 from ams.http.routes.reading import ARROW, COSTLY_COUNT, LINES, arrow_stream, in_turn, wanted_form
 from ams.workers import NoWorker, Pool, TaskFailed
@@ -176,13 +176,13 @@ def test_published_messages_come_out_as_they_went_in(sent: list[tuple[int, int, 
     assert [
         (row["offset"], round(row["publish_time"].timestamp() * 1000), row["data"], dict(row["attributes"]))
         for row in made.to_pylist()
-    ] == [(offset, time, payload(data), attributes) for offset, time, data, attributes, _ in sent]
+    ] == [(offset, time, data_or_text(data), attributes) for offset, time, data, attributes, _ in sent]
     assert made.column("ordering_key").to_pylist() == [each[4] or None for each in sent]
 
 
 @pytest.mark.parametrize(("data", "expected"), DECODED)
 def test_data_that_is_not_base64_is_its_own_text(data: str, expected: bytes | None) -> None:
-    assert payload(data) == (data.encode() if expected is None else expected)
+    assert data_or_text(data) == (data.encode() if expected is None else expected)
 
 
 async def stream_pieces(pieces: Sequence[Sequence[Stored]], pool: Pool | None = None) -> list[bytes]:

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from ams.http.operations import Operations, small_server
 from ams.http.tls import Certificate
-from ams.web.connection import HttpConnection
 from ams.web.http2_relay import ALPN, PREFACE, Http2Relay, peer_name, read_peer_name
 from ams.web.listener import ListenerLimits
 from ams.web.server import HttpServer
@@ -80,7 +79,7 @@ class World:
 async def run_relay(folder: Path, *, tls: bool = False, connections: int = 20) -> AsyncIterator[World]:
     certificate = Certificate.local(str(folder)) if tls else None
     path = str(folder / "server")
-    relay = Http2Relay(path, HttpConnection, PATIENCE_SECONDS)
+    relay = Http2Relay(path, PATIENCE_SECONDS)
     port = small_server(Operations(lambda: None, lambda: b""), "test").port
     limits = ListenerLimits(connections=connections)
     context = certificate.context_for(ALPN) if certificate else None

@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
+from ams.core.urls import client_of
 from ams.http.tls import Certificate
 from ams.web import listener as module
 from ams.web.connection import PORTION_BYTES
-from ams.web.listener import Listener, ListenerLimits, client_of
+from ams.web.listener import Listener, ListenerLimits
 from ams.web.server import listen
 from tests.support.waiting import wait_until_async
 

@@ -27,23 +27,13 @@ from ams.core.versions import ANY_VERSION, Precondition
 from ams.storage.registry.records import Login, Principal, Project, Subscription, User
 from ams.storage.registry.registry import Registry
 
-_OWN_TOKEN = re.compile(r"[0-9a-f]{64}")
+_OWN_TOKEN = re.compile(r"[0-9a-f]{64}")  # issuers are not asked about those
 
 
 class Bearer(str):
     """A token that may be an issuer's or signed with a named token's key. Plain strings are AMS tokens only."""
 
     __slots__ = ()
-
-    @property
-    def is_jwt(self) -> bool:
-        """True if it has the form of a signed token (RFC 7515, 3.1). AMS tokens never have it."""
-        return self.count(".") == 2
-
-    @property
-    def looks_own(self) -> bool:
-        """True if it has the form of an AMS token. Issuers are not asked about those."""
-        return _OWN_TOKEN.fullmatch(self) is not None
 
 
 def bearer_of(authorization: bytes) -> Bearer | None:
@@ -120,8 +110,7 @@ class Caller:
         """Return a user in full, for routes that show it to every caller; `again`: with its token although not new.
 
         A login must not reveal a stronger token. A login with reduced rights sees no token and no role in other
-        projects. A
-        login without the user's own token sees that token only if it may see all tokens.
+        projects. A login without the user's own token sees that token only if it may see all tokens.
         """
         if self.is_reduced:
             return self.view(user)
@@ -148,17 +137,11 @@ class Admission:
     """Maps a token and a project name to a `Caller`, or refuses."""
 
     def __init__(
-        self,
-        registry: Registry,
-        *,
-        service_token: str = "",
-        per_resource_auth: bool = True,
-        permissions: Mapping[str, frozenset[str]] = PERMISSIONS,
-        logins: Logins | None = None,
+        self, registry: Registry, *, service_token: str = "", per_resource_auth: bool = True,
+        permissions: Mapping[str, frozenset[str]] = PERMISSIONS, logins: Logins | None = None,
         note_use: Callable[[TokenId, Milliseconds], None] = lambda _token, _now: None,
-        show_tokens: bool = True,
-        clock: Clock | None = None,
-    ) -> None:
+        show_tokens: bool = True, clock: Clock | None = None,
+    ) -> None:  # fmt: skip
         """`logins` verifies tokens of issuers; `note_use` is called at each use of a named token."""
         self._registry, self._permissions, self._logins, self._note_use = registry, permissions, logins, note_use
         self._show_tokens = show_tokens
@@ -204,10 +187,7 @@ class Admission:
         return principal is not None and principal.login is login
 
     async def admit_oneself(self, token: str | None) -> Caller:
-        """Admit the user of a token, with any role, to the routes about oneself.
-
-        Raises `NotAuthenticated` without a user (contract 3.2), and `UnknownToken` as `admit`.
-        """
+        """Admit a user, with any role, to routes about itself. Raises `NotAuthenticated` without one, or as `admit`."""
         principal = await self.principal(token)
         if principal is None:
             raise NotAuthenticated
@@ -233,11 +213,6 @@ class Admission:
         except UnknownToken:
             return None
 
-    async def name_of(self, token: str | None) -> str | None:
-        """Return the name of a token's user; None for a missing or unknown token, and for the service token."""
-        principal = await self.user_of(token)
-        return principal.name if principal else None
-
     def _caller(self, principal: Principal, roles: frozenset[str], place: Project | None) -> Caller:
         login = principal.login
         full_view = SERVICE_ADMIN in principal.service_roles and (login is None or login.rights is None)
@@ -261,7 +236,7 @@ class Admission:
             return self._check_expiry(principal)
         if not isinstance(token, Bearer):
             raise UnknownToken
-        if token.looks_own:
+        if _OWN_TOKEN.fullmatch(token):
             raise TokenRefused(UNKNOWN_TEXT)
         principal = await self._of_issuer(token)
         if len(self._issued) >= MAX_OPAQUE_TOKENS:
@@ -270,7 +245,7 @@ class Admission:
         return principal
 
     def _is_of_issuer(self, token: Bearer) -> bool:
-        return token.is_jwt or token in self._issued
+        return token.count(".") == 2 or token in self._issued  # a signed token (RFC 7515, 3.1), or an opaque one
 
     async def _of_issuer(self, token: Bearer) -> Principal:
         if self._logins is None:

@@ -10,8 +10,7 @@ rows replace those of the same action.
 import json
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from ams.core.errors import BadSettings, InvalidInput
 from ams.core.names import is_name
@@ -69,11 +68,10 @@ def needs_all_rights(action: str) -> bool:
     return is_of_logins or action in ("users:refreshToken", "projects:refreshUserToken")
 
 
-@dataclass(frozen=True, slots=True)
-class RoleTable:
+class RoleTable(NamedTuple):
     """Roles and their permissions."""
 
-    permissions: Mapping[str, frozenset[str]] = field(default_factory=lambda: PERMISSIONS)
+    permissions: Mapping[str, frozenset[str]] = PERMISSIONS
 
     @property
     def roles(self) -> frozenset[str]:

@@ -136,10 +136,11 @@ class Rates:
 
     def count_user(self, user: UserId) -> None:
         """Count a request that belongs to no project. Raises `RateLimited` and counts nothing above the limit."""
-        if self._users is not None and not self._users.allows(user):
+        if self._users is None:
+            return
+        if not self._users.allows(user):
             raise RateLimited("Too many requests of this user")
-        if self._users is not None:
-            self._users.take(user)
+        self._users.take(user)
 
 
 class QuotaSlots:

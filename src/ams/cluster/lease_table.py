@@ -17,11 +17,10 @@ from ams.core.names import SubscriptionId, new_uuid
 from ams.storage.registry.registry import Registry
 from ams.storage.registry.statements import Statement, among
 from ams.storage.registry.tables import lease_holders, leases
-from ams.wire.push import WorkerState
+from ams.wire.push import MAX_STATES, WorkerState
 
 PUSH, PARALLEL, HISTORY = "push", "parallel", "history"  # kinds
 DUTY_SECONDS = 150.0  # renewed each minute: a node may miss one renewal
-MAX_STATES = 100  # states (several KiB each) written per heartbeat; others wait for the next one
 _LOCK_KEYS = {PUSH: 0x616D735F62656174, PARALLEL: 0x616D735F6F776E73, HISTORY: 0x616D735F68697374}  # ASCII
 _OTHERS_HOLDER = "others"  # cannot be a holder's name, which has a UUID
 _States = Mapping[SubscriptionId, WorkerState]
@@ -59,10 +58,7 @@ class LeaseTable:
         seized: Collection[SubscriptionId] = (),
         released: Collection[SubscriptionId] = (),
     ) -> Turn:
-        """Renew the leases of a holder, release some, and acquire all `wanted` ones that are free.
-
-        `seized` ones are taken from their holders.
-        """
+        """Renew a holder's leases, release some, acquire free `wanted` ones, and take `seized` ones from others."""
 
         def work(connection: sa.Connection) -> Turn:
             is_kept = self._renew(connection, holder)
@@ -279,6 +275,5 @@ _LEASE = Statement(
 _LIVING_HOLDERS = Statement(
     "SELECT holder, url, pubsub FROM lease_holders WHERE kind = :kind AND until > {now} ORDER BY url, holder"
 )
-_HOLDERS = sa.select(leases.c.subscription_id, lease_holders).join(
-    lease_holders, lease_holders.c.holder == leases.c.holder
-)
+_IS_HOLDER = lease_holders.c.holder == leases.c.holder
+_HOLDERS = sa.select(leases.c.subscription_id, lease_holders).join(lease_holders, _IS_HOLDER)

@@ -113,56 +113,6 @@ class _Holder:
 _NO_HOLDER = _Holder(0, False, frozenset(), NO_STATES)
 
 
-class MemoryLeases:
-    """Leases in memory.
-
-    `settled`: no holder has leases of an earlier run of this process. Otherwise holders keep what they report, and no
-    other lease is granted in the first `LEASE_SECONDS`.
-    """
-
-    def __init__(self, clock: Clock, *, settled: bool) -> None:
-        self._clock = clock
-        self._gives_from = clock.monotonic() + (0 if settled else _LEASE_MS)
-        self._holders: dict[str, _Holder] = {}
-
-    async def heartbeat(self, heartbeat: Heartbeat, wanted: Subscriptions) -> Subscriptions:
-        others = self._living()
-        before = others.pop(heartbeat.holder, _NO_HOLDER)
-        standing = Holdings(
-            before.leases,
-            {name: each.leases for name, each in others.items()},
-            frozenset(name for name, each in others.items() if each.leaving),
-        )
-        now = self._clock.monotonic()
-        found = share(heartbeat, wanted, standing, gives=self.is_settled)
-        known = {**before.states, **heartbeat.states}
-        states = {each: known[each] for each in found.leases if each in known}
-        self._holders = others
-        if found.leases or not heartbeat.leaving:
-            self._holders[heartbeat.holder] = _Holder(now + _LEASE_MS, heartbeat.leaving, found.leases, states)
-        return found.assigned
-
-    async def state(self, subscription: SubscriptionId) -> WorkerState | None:
-        reported = (each.states.get(subscription) for each in self._living().values())
-        return next((state for state in reported if state is not None), None)
-
-    async def is_held(self) -> bool:
-        return bool(self._living())
-
-    def holders(self) -> frozenset[str]:
-        """Return the living holders."""
-        return frozenset(self._living())
-
-    @property
-    def is_settled(self) -> bool:
-        """Return whether all leases of an earlier run have expired or were reported."""
-        return self._clock.monotonic() >= self._gives_from
-
-    def _living(self) -> dict[str, _Holder]:
-        now = self._clock.monotonic()
-        return {name: each for name, each in self._holders.items() if each.until > now}
-
-
 class Others(Protocol):
     """Durable flag whether other processes deliver. All calls raise `AmsError` if it cannot be stored or read."""
 
@@ -173,13 +123,18 @@ class Others(Protocol):
         """Set the flag; durable on return."""
 
 
-class RememberedLeases(MemoryLeases):
-    """Leases of a service whose other holders may outlive it; the holder `own` ends with this process."""
+class MemoryLeases:
+    """Leases in memory, of a service whose other holders may outlive it; the holder `own` ends with this process.
+
+    If there were others before a restart, holders keep what they report, and no other lease is granted in the first
+    `LEASE_SECONDS`.
+    """
 
     def __init__(self, clock: Clock, own: str, others: Others) -> None:
-        super().__init__(clock, settled=True)
-        self._own, self._others = own, others
+        self._clock, self._own, self._others = clock, own, others
         self._noted: bool | None = None  # last stored flag; None: not read yet
+        self._gives_from = 0  # by the monotonic clock; known when the flag is
+        self._holders: dict[str, _Holder] = {}
         self._turn = asyncio.Lock()
 
     async def heartbeat(self, heartbeat: Heartbeat, wanted: Subscriptions) -> Subscriptions:
@@ -189,11 +144,40 @@ class RememberedLeases(MemoryLeases):
                 self._gives_from = self._clock.monotonic() + (_LEASE_MS if self._noted else 0)
             if heartbeat.holder != self._own and not self._noted:
                 await self._note(True)
-            assigned = await super().heartbeat(heartbeat, wanted)
-            if self._noted and self.is_settled and self.holders() <= {self._own}:
+            gives = self._clock.monotonic() >= self._gives_from
+            assigned = self._share(heartbeat, wanted, gives=gives)
+            if self._noted and gives and self._living().keys() <= {self._own}:
                 with contextlib.suppress(AmsError):  # the next heartbeat retries
                     await self._note(False)
             return assigned
+
+    def _share(self, heartbeat: Heartbeat, wanted: Subscriptions, *, gives: bool) -> Subscriptions:
+        others = self._living()
+        before = others.pop(heartbeat.holder, _NO_HOLDER)
+        standing = Holdings(
+            before.leases,
+            {name: each.leases for name, each in others.items()},
+            frozenset(name for name, each in others.items() if each.leaving),
+        )
+        found = share(heartbeat, wanted, standing, gives=gives)
+        known = {**before.states, **heartbeat.states}
+        states = {each: known[each] for each in found.leases if each in known}
+        self._holders = others
+        if found.leases or not heartbeat.leaving:
+            until = self._clock.monotonic() + _LEASE_MS
+            self._holders[heartbeat.holder] = _Holder(until, heartbeat.leaving, found.leases, states)
+        return found.assigned
+
+    async def state(self, subscription: SubscriptionId) -> WorkerState | None:
+        reported = (each.states.get(subscription) for each in self._living().values())
+        return next((state for state in reported if state is not None), None)
+
+    async def is_held(self) -> bool:
+        return bool(self._living())
+
+    def _living(self) -> dict[str, _Holder]:
+        now = self._clock.monotonic()
+        return {name: each for name, each in self._holders.items() if each.until > now}
 
     async def _note(self, there: bool) -> None:
         await self._others.note(there)

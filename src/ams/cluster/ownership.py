@@ -19,6 +19,7 @@ import structlog
 
 from ams.cluster.lease_table import Holder, LeaseTable
 from ams.cluster.leases import RENEW_SECONDS, lease_end
+from ams.core.cache import ExpiringCache
 from ams.core.errors import AmsError, Overloaded, OwnedElsewhere, SubscriptionGone
 from ams.core.names import SubscriptionId
 from ams.core.supervisor import Supervisor, Ticker
@@ -42,10 +43,7 @@ class OwnerRequests:
     passed_on: Sequence[str]  # names of headers
 
     def headers(self, owner: OwnedElsewhere, address: str, given: Headers, client: str) -> list[tuple[str, Any]]:
-        """Return the headers for the owner at `address`, with the client's address and the mark.
-
-        Raises `owner` if the request was already forwarded, or if there is no address.
-        """
+        """Return the headers for the owner at `address`. Raises `owner` without one, or for a forwarded request."""
         if any(name == NODE_MARK for name, _ in given):
             self.doubt(SubscriptionId(owner.subscription))
             raise owner
@@ -105,8 +103,8 @@ class SharedOwnership(Ownership):
         self._leases, self._node = leases, node
         self._held: set[SubscriptionId] = set()
         self._until = 0.0  # loop time of the expiry of all leases
-        self._elsewhere: dict[SubscriptionId, tuple[Holder, float]] = {}
-        """Cached owners of other subscriptions, and the loop time of expiry."""
+        self._elsewhere = ExpiringCache[SubscriptionId, Holder](_MAX_CACHED_OWNERS, _OWNER_CACHE_SECONDS, _now)
+        """Owners of other subscriptions."""
         self._asked: dict[SubscriptionId, asyncio.Future[Holder]] = {}
         self._seized: set[SubscriptionId] = set()
         self._released: set[SubscriptionId] = set()
@@ -118,7 +116,6 @@ class SharedOwnership(Ownership):
         )
 
     def holds(self, subscription: SubscriptionId) -> bool:
-        """Return whether this node owns a subscription, by its own clock."""
         return subscription in self._held and _now() < self._until
 
     async def claim(self, subscription: SubscriptionId, *, seizes: bool = False) -> None:
@@ -138,14 +135,13 @@ class SharedOwnership(Ownership):
             raise _elsewhere(subscription, owner)
 
     async def look(self, subscription: SubscriptionId) -> None:
-        """Look up the owner of a subscription, unless it is cached."""
         if self.holds(subscription):
             return
         self._refuse_known(subscription)
         owner = await self._leases.holder(subscription)
         if owner is not None and owner.name != self._node.name:
-            self._know(subscription, owner)
-            self._refuse_known(subscription)
+            self._elsewhere.put(subscription, owner)
+            raise _elsewhere(subscription, owner)
 
     def release(self, subscription: SubscriptionId) -> None:
         """Release a subscription with the next turn."""
@@ -154,11 +150,9 @@ class SharedOwnership(Ownership):
         self._rounds.soon()
 
     def doubt(self, subscription: SubscriptionId) -> None:
-        """Drop the cached owner of a subscription."""
-        self._elsewhere.pop(subscription, None)
+        self._elsewhere.discard(subscription)
 
     async def start(self, supervisor: Supervisor, lost: Callable[[], None]) -> None:
-        """Take turns in the background until `close`."""
         self._lost = lost
         await self._rounds.start(supervisor)
 
@@ -172,19 +166,14 @@ class SharedOwnership(Ownership):
                     await self._leases.leave(self._node)
 
     async def close(self) -> None:
-        """Stop taking turns and release everything; later claims fail."""
         await self._rounds.close()
         _fail(self._asked.values(), Overloaded(_STOPPING))
         await self.leave()
 
     def _refuse_known(self, subscription: SubscriptionId) -> None:
-        known = self._elsewhere.get(subscription)
-        if known is None:
-            return
-        owner, until = known
-        if _now() < until:
+        owner = self._elsewhere.get(subscription)
+        if owner is not None:
             raise _elsewhere(subscription, owner)
-        del self._elsewhere[subscription]
 
     async def _renew(self) -> None:
         if not (self._held or self._asked or self._released):
@@ -221,17 +210,12 @@ class SharedOwnership(Ownership):
                     continue
                 if owner.name == self._node.name:
                     self._held.add(subscription)
-                    self._elsewhere.pop(subscription, None)
+                    self._elsewhere.discard(subscription)
                 else:
                     self._held.discard(subscription)
-                    self._know(subscription, owner)
+                    self._elsewhere.put(subscription, owner)
                 if not answer.done():
                     answer.set_result(owner)
-
-    def _know(self, subscription: SubscriptionId, owner: Holder) -> None:
-        if len(self._elsewhere) >= _MAX_CACHED_OWNERS:
-            self._elsewhere.clear()
-        self._elsewhere[subscription] = owner, _now() + _OWNER_CACHE_SECONDS
 
     def _lose(self, reason: str) -> None:
         logger.warning("ownership.lost", subscriptions=len(self._held), reason=reason)

@@ -86,6 +86,10 @@ class ExpiringCache(Generic[K, V]):
         """Set an entry; its lifetime begins now."""
         self._entries.put(key, (self._now() + self._lifetime, value))
 
+    def discard(self, key: K) -> None:
+        """Drop an entry, if it is there."""
+        self._entries.discard(key)
+
     def clear(self) -> None:
         """Drop all entries."""
         self._entries.clear()

@@ -3,11 +3,11 @@
 `LoginLimit` limits failed logins by address.
 """
 
-import ipaddress
 import math
 
 from ams.core.clock import Clock
 from ams.core.errors import RateLimited
+from ams.core.urls import client_of
 
 SECOND_MS = 1000  # milliseconds
 _MIN_SWEEP_KEYS = 1024  # below this, expired keys are not removed
@@ -52,7 +52,6 @@ class Rate:
 
 MINUTE = 60_000  # milliseconds
 MAX_ADDRESSES = 100_000  # least recently failed ones are dropped first
-_IPV6_CLIENT_BITS = 64  # bits of the IPv6 prefix that counts as one client
 
 
 class LoginLimit:
@@ -76,9 +75,7 @@ class LoginLimit:
 
 
 def _holder(address: str) -> str:
-    if ":" not in address:
-        return address
     try:
-        return str(ipaddress.IPv6Network((address, _IPV6_CLIENT_BITS), strict=False))
+        return client_of(address)
     except ValueError:
         return address

@@ -1,4 +1,4 @@
-"""URLs of settings: validation, and removal of credentials, which are never sent or displayed."""
+"""URLs of settings: validation, and removal of credentials, which are never sent or displayed; addresses of hosts."""
 
 import ipaddress
 import re
@@ -6,6 +6,7 @@ from urllib.parse import urlsplit
 
 _AUTHORITY = re.compile(r"\s*(?:[A-Za-z][A-Za-z0-9+.-]*:)?[/\\]*([^/\\?#]*)")
 """Matches malformed URLs too, so that a password in a mistyped URL is found."""
+_IPV6_CLIENT_BITS = 64  # a client usually has at least a /64 of IPv6 to itself
 
 
 def has_credentials(url: str) -> bool:
@@ -38,3 +39,19 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:  # a name
         return False
+
+
+def parse_address(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    """Parse an address; an IPv4 address mapped into IPv6 becomes IPv4. Raises `ValueError`."""
+    parsed = ipaddress.ip_address(address.partition("%")[0])
+    return getattr(parsed, "ipv4_mapped", None) or parsed
+
+
+def client_of(address: str) -> str:
+    """Return the client that an address counts for: an IPv4 address, or an IPv6 network. Raises `ValueError`."""
+    if ":" not in address:
+        return address
+    parsed = parse_address(address)
+    if isinstance(parsed, ipaddress.IPv4Address):
+        return str(parsed)
+    return str(int(parsed) >> (parsed.max_prefixlen - _IPV6_CLIENT_BITS))

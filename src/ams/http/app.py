@@ -21,17 +21,17 @@ from starlette.responses import Response
 from starlette.routing import Route, Router
 
 from ams.core.errors import BadRequest, NotAllowed, Overloaded
-from ams.core.fair_share import MAX_UNCOUNTED_BYTES
 from ams.core.telemetry import REQUEST, SCOPE
 from ams.core.versions import read_if_match, strong_etag, version_of
 from ams.http.asgi import JSON, JSON_TYPE, Event, Header, Receive, Send, answer, project_of
 from ams.http.audit import AuditedRequest, Auditor, shown_path
-from ams.http.errors import refusal
-from ams.http.forwarding import Forwarder, OwnerAnswer, Relayed
+from ams.http.errors import RETRY_LATER, refusal
+from ams.http.forwarding import Forwarder, Relayed
 from ams.http.hot_routes import FastRoutes, RequestGate
 from ams.http.limits import RECHECK_AFTER_SECONDS, Bodies, ClientLeft
 from ams.http.openapi import encode_description
 from ams.http.routing import Call, Handler, Streamed, StreamedResponse, Versioned
+from ams.outgoing.client import Response as OwnerAnswer
 from ams.service.delivery import UnreadAnswers
 from ams.wire.actions import ACTIONS, Action
 
@@ -65,16 +65,10 @@ class App:
     """API v1 over ASGI."""
 
     def __init__(
-        self,
-        gate: RequestGate,
-        bodies: Bodies,
-        unread: UnreadAnswers,
-        fast: FastRoutes,
-        handlers: Mapping[str, Handler],
-        auditor: Auditor,
-        forwarder: Forwarder | None = None,
+        self, gate: RequestGate, bodies: Bodies, unread: UnreadAnswers, fast: FastRoutes,
+        handlers: Mapping[str, Handler], auditor: Auditor, forwarder: Forwarder | None = None,
         pages: Iterable[Route] = (),
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._gate, self._auditor, self._bodies, self._unread = gate, auditor, bodies, unread
         self._fast, self._forwarder = fast, forwarder
         self._description = functools.cache(encode_description)
@@ -116,15 +110,8 @@ class App:
             await self.fail(error, scope, send, request_id)
             return
         self.answered[2] += 1
-        headers = [JSON, (REQUEST_ID, request_id), (b"content-length", b"%d" % len(body))]
-        start: Event = {"type": "http.response.start", "status": 200, "headers": headers}
-        if len(body) <= MAX_UNCOUNTED_BYTES:
-            await send(start)
-            await send({"type": "http.response.body", "body": body})
-            return
         with self._unread.hold_answer(project_of(scope), len(body)):
-            await send(start)
-            await send({"type": "http.response.body", "body": body})
+            await answer(send, 200, body, [JSON, (REQUEST_ID, request_id)])
 
     def new_id(self) -> bytes:
         """Return an id for a request without one."""
@@ -139,12 +126,8 @@ class App:
                 is_begun = True
                 self.answered[event["status"] // 100] += 1
                 event["headers"] = [*event["headers"], (REQUEST_ID, request_id)]
-                await send(event)
-                return
-            if event.get("more_body"):  # an answer in pieces counts as a whole
-                await send(event)
-                return
-            with self._unread.hold_answer(project, len(event.get("body", b""))):
+            size = 0 if event.get("more_body") else len(event.get("body", b""))  # one in pieces counts as a whole
+            with self._unread.hold_answer(project, size):
                 await send(event)
 
         try:
@@ -167,8 +150,11 @@ class App:
             await self._refuse(await self._auditor.turned_away(error, scope), scope, send, request_id)
 
     async def _answer(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
-        clean = _clean(scope["path"])
-        if clean != scope["path"]:
+        path = clean = scope["path"]
+        if "//" in path or "/." in path:
+            clean = posixpath.normpath("/" + path.lstrip("/"))
+            clean += "/" if path.endswith("/") and clean != "/" else ""
+        if clean != path:
             query = scope["query_string"]
             where = quote(clean, safe="/:@!$&'()*+,;=~-._").encode() + (b"?" + query if query else b"")
             await answer(send, 301, b"", [(b"location", where)])
@@ -180,14 +166,9 @@ class App:
     async def _refuse(self, error: Exception, scope: dict[str, Any], send: Send, request_id: bytes) -> None:
         refused = refusal(error)
         if refused.code >= 500:
-            await logger.aerror(
-                "request.failed",
-                method=scope["method"],
-                path=shown_path(scope["path"]),
-                error=type(error).__name__,
-                reason=str(error) if refused.retry_after else None,
-                exc_info=None if refused.retry_after else error,
-            )
+            reason, cause = (str(error), None) if RETRY_LATER in refused.headers else (None, error)
+            said = {"method": scope["method"], "path": shown_path(scope["path"]), "error": type(error).__name__}
+            await logger.aerror("request.failed", **said, reason=reason, exc_info=cause)
         self.answered[refused.code // 100] += 1
         await answer(send, refused.code, refused.body, [JSON, (REQUEST_ID, request_id), *refused.headers])
 
@@ -200,29 +181,16 @@ class App:
             async with self._auditor.recording(audited):
                 if audited.action:
                     audited.caller = await self._gate.admit_from(request.scope, action.name, request.path_params)
-                made = await self._handle(action, handler, request, audited)
-                if isinstance(made, OwnerAnswer):
-                    audited.action = None  # the subscription's owner has recorded it
-            if isinstance(made, OwnerAnswer):
-                return Response(made.body, media_type=JSON_TYPE)
-            project = project_of(request.scope)
-            if isinstance(made, Streamed):
-                return StreamedResponse(made, self._unread, project)
-            body, headers = made
-            if action.method == "GET":  # changes are answered in any case
-                self._unread.check(project, len(body))
-            return Response(body, media_type=JSON_TYPE, headers=headers)
+                return await self._handle(action, handler, request, audited)
 
         route = Route(action.whole_path, endpoint, methods=[action.method])
         assert route.methods is not None
         route.methods.discard("HEAD")  # not supported (contract 1.3)
         return route
 
-    async def _handle(
-        self, action: Action, handler: Handler, request: Request, audited: AuditedRequest
-    ) -> tuple[bytes, dict[str, str]] | Streamed | OwnerAnswer:
+    async def _handle(self, action: Action, handler: Handler, request: Request, audited: AuditedRequest) -> Response:
         headers, query = request.scope["headers"], request.scope["query_string"]
-        names, caller = request.path_params, audited.caller
+        names, caller, project = request.path_params, audited.caller, project_of(request.scope)
         token = self._gate.token(headers, query)
         if action.counted:
             await self._gate.count(token)
@@ -233,7 +201,7 @@ class App:
             nonlocal read
             if read:  # called twice: another node may have to get it
                 return read
-            holders = (project_of(request.scope), caller.user if caller is not None else request.client)
+            holders = (project, caller.user if caller is not None else request.client)
             began = time.monotonic()
             read = await self._bodies.read(headers, request.receive, action.most, holders)
             if not action.is_open and time.monotonic() - began > RECHECK_AFTER_SECONDS:
@@ -249,13 +217,25 @@ class App:
             call = call._replace(admitted=replace(caller, expected=read_if_match(call.header(b"if-match"))))
         with holding:
             if self._forwarder is None:
-                return _body_of(await handler(call))
-            made = await self._forwarder.run(lambda: handler(call), request.scope, lambda: read)
-            if not isinstance(made, OwnerAnswer):
-                return _body_of(made)
-        if made.status != 200:
-            raise Relayed(made)
-        return made
+                made = await handler(call)
+            else:
+                made = await self._forwarder.run(lambda: handler(call), request.scope, lambda: read)
+        if isinstance(made, OwnerAnswer):
+            leave_unrecorded()  # the subscription's owner has recorded it
+        return self._response(made, action, project)
+
+    def _response(self, made: object, action: Action, project: str) -> Response:
+        if isinstance(made, OwnerAnswer):
+            return Response(made.body, media_type=JSON_TYPE)
+        if isinstance(made, Streamed):
+            return StreamedResponse(made, self._unread, project)
+        shown, tag = made, {}
+        if isinstance(made, Versioned):
+            shown, tag = made.shown, {"ETag": strong_etag(version_of(made.state))}
+        encoded = b"" if shown is None else msgspec.json.encode(shown)
+        if action.method == "GET":  # changes are answered in any case
+            self._unread.check(project, len(encoded))
+        return Response(encoded, media_type=JSON_TYPE, headers=tag)
 
 
 Place = tuple[int, str]
@@ -265,21 +245,6 @@ def _place_of(path: str) -> Place:
     """Return the common part of all paths of a route, so that a request is compared with few routes."""
     parts = path.split("/")
     return len(parts), parts[4] if len(parts) > 4 else ""
-
-
-def _body_of(made: object) -> tuple[bytes, dict[str, str]] | Streamed:
-    if isinstance(made, Streamed):
-        return made
-    if isinstance(made, Versioned):
-        return msgspec.json.encode(made.shown), {"ETag": strong_etag(version_of(made.state))}
-    return b"" if made is None else msgspec.json.encode(made), {}
-
-
-def _clean(path: str) -> str:
-    if "//" not in path and "/." not in path:
-        return path
-    clean = posixpath.normpath("/" + path.lstrip("/"))
-    return clean + "/" if path.endswith("/") and clean != "/" else clean
 
 
 async def _answer_options(headers: list[Header], is_cross_origin: bool, send: Send) -> None:

@@ -14,7 +14,7 @@ from ams.core.messages import (
     Fragment,
     Stored,
     are_data_alone,
-    decoded_data,
+    data_or_text,
     has_ordering_keys,
     ordering_key_of,
     parse,
@@ -81,14 +81,6 @@ def _contents(fragments: Sequence[Fragment]) -> tuple["pa.MapArray", list[bytes]
     return _map(ends, names, values), [data for _, data in contents]
 
 
-def payload(data: str) -> bytes:
-    """Decode base64 data; return UTF-8 bytes of any other text."""
-    try:
-        return decoded_data(data)
-    except ValueError:
-        return data.encode()
-
-
 def _content(fragment: bytes) -> tuple[Mapping[str, str], bytes]:
     """Return attributes and decoded data. Plain base64, as in nearly all messages, is decoded without a JSON parser."""
     start = fragment.rfind(b'"', 0, -1) + 1
@@ -105,7 +97,7 @@ def _content(fragment: bytes) -> tuple[Mapping[str, str], bytes]:
 
 def _parse_content(fragment: bytes) -> tuple[Mapping[str, str], bytes]:
     message = parse(fragment)
-    return message.attributes, payload(message.data)
+    return message.attributes, data_or_text(message.data)
 
 
 def _map(ends: "array[int]", names: Sequence[str], values: Sequence[str]) -> "pa.MapArray":

@@ -4,11 +4,11 @@ A proxy appends the address of its peer to `X-Forwarded-For`. So the last addres
 is the client's. Everything before can be forged.
 """
 
-import ipaddress
 from collections.abc import MutableMapping, Sequence
 from typing import Any
 from urllib.parse import unquote_plus
 
+from ams.core.urls import parse_address
 from ams.outgoing.address_guard import Network
 from ams.web import answers, asgi_exchange
 from ams.web.listener import is_within
@@ -74,8 +74,6 @@ def client_address(scope: MutableMapping[str, Any], proxies: Sequence[Network]) 
 def usual_address(text: str) -> str:
     """Return an address in canonical form; empty if invalid."""
     try:
-        address = ipaddress.ip_address(text.partition("%")[0])
+        return str(parse_address(text))
     except ValueError:
         return ""
-    mapped = getattr(address, "ipv4_mapped", None)
-    return str(mapped or address)

@@ -103,10 +103,9 @@ class Auditor:
     """Writes requests to the audit trail."""
 
     def __init__(
-        self, trail: Trail, logins: FailedLogins, gate: RequestGate, clock: Clock, proxies: Sequence[Network] = ()
+        self, trail: Trail, logins: FailedLogins, gate: RequestGate, clock: Clock, proxies: Sequence[Network]
     ) -> None:
-        self._trail, self._logins, self._gate, self._clock = trail, logins, gate, clock
-        self._proxies = proxies
+        self._trail, self._logins, self._gate, self._clock, self._proxies = trail, logins, gate, clock, proxies
 
     @contextlib.asynccontextmanager
     async def recording(self, request: AuditedRequest) -> AsyncIterator[None]:
@@ -166,7 +165,7 @@ class Auditor:
     async def _who(self, scope: MutableMapping[str, Any]) -> str:
         """Return the name of a user whose roles were not enough; empty without a known user."""
         try:
-            return await self._gate.name(scope["headers"], scope["query_string"]) or ""
+            return await self._gate.name(scope["headers"], scope["query_string"])
         except AmsError:  # the registry is down: the request has failed for that already
             return ""
 

@@ -8,14 +8,13 @@ import functools
 import json
 import types
 import typing
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from ams.core.errors import AmsError, BadRequest, InvalidInput, TooLarge
 from ams.wire.base import CamelRequest, Request
-from ams.wire.projects import AccessListChange, NewAccessList
 
 T = TypeVar("T", bound=Request)
 
@@ -31,7 +30,8 @@ YIELD_BYTES = 512 * 1024
 class BodyReader(Generic[T]):
     """Parses bodies of one type: first with exact names, then in any letter case. Unknown names are ignored."""
 
-    def __init__(self, shape: type[T], refusal: Callable[[], AmsError]) -> None:
+    def __init__(self, shape: type[T], refusal: str = "") -> None:
+        """`refusal` is the text of the route's parse error; empty: it has no text of its own (contract 16)."""
         self._shape, self._refusal = shape, refusal
         self._decode = msgspec.json.Decoder(shape).decode
 
@@ -44,7 +44,7 @@ class BodyReader(Generic[T]):
         try:
             return _read_folded(body, self._shape)
         except (ValueError, RecursionError):
-            raise self._refusal() from None
+            raise self._error() from None
 
     def read_first(self, body: bytes) -> T:
         """Parse the first JSON value of a body and ignore the rest (contract 1.2)."""
@@ -55,8 +55,14 @@ class BodyReader(Generic[T]):
         try:
             first = first_value(body)
         except BadRequest:
-            raise self._refusal() from None
+            raise self._error() from None
         return self.read(first)
+
+    def _error(self) -> AmsError:
+        return InvalidInput(self._refusal) if self._refusal else bad_request()
+
+
+body_reader = functools.cache(BodyReader[Any])
 
 
 MAX_MEMBERS = 10_000  # of an object with odd or unknown names: each costs more to check than to send
@@ -65,12 +71,9 @@ _members = msgspec.json.Decoder(dict[str, msgspec.Raw] | None).decode
 
 
 def _read_folded(body: bytes | msgspec.Raw, shape: type[T]) -> T:
-    """Parse an object with names in any letter case.
-
-    The last of duplicate names counts; unknown ones are skipped as text.
-    """
+    """Parse an object with names in any letter case. The last of duplicates counts; unknown ones are skipped."""
     if len(memoryview(body)) > _MIN_COUNTED_BYTES:
-        count_members(body, MAX_MEMBERS)
+        member_names(body, MAX_MEMBERS)  # counts them before any is parsed
     fields, members = _fields(shape), _members(body) or {}
     names = [name for name in members if name.lower() in fields]
     if len({name.lower() for name in names}) < len(names):  # a name is at its first position, with its last value
@@ -79,13 +82,8 @@ def _read_folded(body: bytes | msgspec.Raw, shape: type[T]) -> T:
     return shape(**{each.name: _member(last[name], each.type) for name, each in fields.items() if name in last})
 
 
-def count_members(body: bytes | msgspec.Raw, most: int) -> None:
-    """Raise `ValueError` if an object has more members, before any is parsed."""
-    member_names(body, most)
-
-
 def member_names(body: bytes | msgspec.Raw, most: int) -> list[str]:
-    """Return all non-empty names of an object in order, duplicates included. Raises as `count_members`."""
+    """Return all non-empty names of an object in order, duplicates included. Raises `ValueError` for more members."""
     names: list[str] = []
 
     class Name(enum.Enum):
@@ -142,22 +140,6 @@ def bad_request() -> BadRequest:
     return BadRequest("Invalid Request Body")
 
 
-def read_access_list(body: bytes, refusal: str) -> list[str]:
-    """Return the names in a modifyAcl body. Raises `InvalidInput` with `refusal`, also without the field."""
-    names = BodyReader(NewAccessList, lambda: InvalidInput(refusal)).read(body).authorized_users
-    if names is None:
-        raise InvalidInput(refusal)
-    return names
-
-
-def read_access_change(body: bytes, refusal: str) -> tuple[list[str], list[str]]:
-    """Return the names that a changeAcl body adds and removes. Raises `InvalidInput` with `refusal`."""
-    change = BodyReader(AccessListChange, lambda: InvalidInput(refusal)).read(body)
-    if change.add is None and change.remove is None:
-        raise InvalidInput(refusal)
-    return change.add or [], change.remove or []
-
-
 def strings(body: bytes) -> dict[str, str]:
     """Parse a map of texts with exact names (contract 1.2), or an empty body. Raises `BadRequest`."""
     if not body:
@@ -193,8 +175,8 @@ class _BigMessage(CamelRequest, frozen=True):
     publish_time: msgspec.Raw = msgspec.Raw(b"null")
 
 
-_big_publish = BodyReader(_BigPublishBody, lambda: InvalidInput("Invalid Message Arguments"))
-_big_message = BodyReader(_BigMessage, lambda: InvalidInput("Invalid Message Arguments"))
+_BAD_MESSAGES = "Invalid Message Arguments"
+_big_publish, _big_message = BodyReader(_BigPublishBody, _BAD_MESSAGES), BodyReader(_BigMessage, _BAD_MESSAGES)
 _each = msgspec.json.Decoder(list[msgspec.Raw] | None).decode
 
 
@@ -215,7 +197,7 @@ def slices_of(body: bytes) -> Iterator[Sequence[msgspec.Raw]]:
             _count_objects(raw, MAX_MESSAGES)
         messages = _each(raw) or []
     except (ValueError, RecursionError):
-        raise InvalidInput("Invalid Message Arguments") from None
+        raise InvalidInput(_BAD_MESSAGES) from None
     start = size = 0
     for number, each in enumerate(messages):
         size += len(memoryview(each))
@@ -238,11 +220,11 @@ def check_attributes(message: msgspec.Raw) -> None:
             _count_objects(attributes, MAX_ATTRIBUTES)
         elif text.startswith(b"{"):
             try:
-                count_members(attributes, MAX_ATTRIBUTES)
+                member_names(attributes, MAX_ATTRIBUTES)
             except ValueError:
                 raise TooLarge from None
     except (ValueError, RecursionError):  # neither an object of texts nor a list of pairs
-        raise InvalidInput("Invalid Message Arguments") from None
+        raise InvalidInput(_BAD_MESSAGES) from None
 
 
 def _count_objects(items: msgspec.Raw, most: int) -> None:

@@ -1,13 +1,14 @@
 """Errors on the wire: the table of status codes by error class, and the envelope of contract 1.1."""
 
 import re
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import msgspec
 from starlette.exceptions import HTTPException
 
 from ams.core import errors
-from ams.http.asgi import Header
+from ams.web.answers import Header, Refusal
 
 
 class HttpStatus(NamedTuple):
@@ -39,9 +40,8 @@ STATUS: dict[type[errors.AmsError], HttpStatus] = {
 }
 """The nearest ancestor of an error counts. Source: contract, short forms; 406, 412, 415, 429, 503: ours."""
 
-INTERNAL_ERROR = HttpStatus(500, "INTERNAL_SERVER_ERROR")
-RETRY_AFTER_SECONDS = 2
-RATE_SECONDS = 1  # Retry-After of a 429: every rate allows a request within a second
+RETRY_LATER: Header = (b"retry-after", b"2")
+RETRY_SOON: Header = (b"retry-after", b"1")  # of a 429: every rate allows a request within a second
 
 
 def status_of(kind: type[errors.AmsError]) -> HttpStatus:
@@ -53,52 +53,32 @@ REALM = b'Bearer realm="ams"'
 _BAD_TEXT = re.compile(r"[^ !#-\[\]-~]")  # not allowed in an `error_description` (RFC 6750, 3)
 
 
-class Refusal(NamedTuple):
-    """An error on the wire."""
-
-    code: int
-    body: bytes
-    retry_after: int | None = None
-    challenge: bytes = b""  # value of `WWW-Authenticate`; every 401 has one (RFC 9110, 15.5.2)
-
-    @property
-    def headers(self) -> list[Header]:
-        """Header fields other than content type and length."""
-        found = []
-        if self.retry_after is not None:
-            found.append((b"retry-after", b"%d" % self.retry_after))
-        if self.challenge:
-            found.append((b"www-authenticate", self.challenge))
-        return found
-
-
 def refusal(error: Exception) -> Refusal:
     """Return the envelope of an exception. An `AmsError` shows its text; any other is a plain 500."""
     if isinstance(error, errors.AmsError):
-        status = status_of(type(error))
-        is_for_later = error.retriable or (isinstance(error, errors.TokenRefused) and error.later)
-        retry_after = RETRY_AFTER_SECONDS if is_for_later else None
-        if isinstance(error, errors.RateLimited):
-            retry_after = RATE_SECONDS
-        return Refusal(status.code, envelope(status, error.message), retry_after, _challenge(status, error))
+        return _refusal(status_of(type(error)), error.message, _headers(error))
     if isinstance(error, HTTPException):  # unknown paths and wrong methods (contract 1.3)
         if error.status_code == 405:
-            return Refusal(405, envelope(HttpStatus(405, "METHOD_NOT_ALLOWED"), "Method not allowed"))
-        return Refusal(404, envelope(STATUS[errors.NotFound], "Page not found"))
+            return _refusal(HttpStatus(405, "METHOD_NOT_ALLOWED"), "Method not allowed")
+        return _refusal(STATUS[errors.NotFound], "Page not found")
     if isinstance(error, MemoryError):
         return refusal(errors.Overloaded("Too little memory for this request now"))
-    return Refusal(INTERNAL_ERROR.code, envelope(INTERNAL_ERROR, "Internal error"))
+    return _refusal(HttpStatus(500, "INTERNAL_SERVER_ERROR"), "Internal error")
 
 
-def _challenge(status: HttpStatus, error: errors.AmsError) -> bytes:
-    """Return the login challenge of a 401; for a refused token with the envelope's reason (RFC 6750, 3)."""
-    if status.code != 401:
-        return b""
-    if not isinstance(error, errors.TokenRefused):
-        return REALM
-    return REALM + b', error="invalid_token", error_description="%s"' % _BAD_TEXT.sub("?", error.message).encode()
+def _headers(error: errors.AmsError) -> Iterator[Header]:
+    if isinstance(error, errors.RateLimited):
+        yield RETRY_SOON
+    elif error.retriable or (isinstance(error, errors.TokenRefused) and error.later):
+        yield RETRY_LATER
+    if isinstance(error, errors.TokenRefused):  # with the envelope's reason (RFC 6750, 3)
+        reason = _BAD_TEXT.sub("?", error.message).encode()
+        yield b"www-authenticate", REALM + b', error="invalid_token", error_description="%s"' % reason
+    elif isinstance(error, errors.NotAuthenticated):  # every 401 has a challenge (RFC 9110, 15.5.2)
+        yield b"www-authenticate", REALM
 
 
-def envelope(status: HttpStatus, message: str) -> bytes:
-    """Return the error envelope of contract 1.1."""
-    return msgspec.json.encode({"error": {"code": status.code, "message": message, "status": status.word}})
+def _refusal(status: HttpStatus, message: str, headers: Iterable[Header] = ()) -> Refusal:
+    """Return an error in the envelope of contract 1.1."""
+    body = msgspec.json.encode({"error": {"code": status.code, "message": message, "status": status.word}})
+    return Refusal(status.code, body, tuple(headers), message)

@@ -26,7 +26,7 @@ from ams.http.app import REQUEST_ID, App, good_id
 from ams.http.asgi import JSON, Application, Header, Receive, Send
 from ams.http.audit import RequestLog, log_request, shown_path
 from ams.http.bodies import BIG_BODY
-from ams.http.hot_routes import COUNTED_KEY, HEAD_KEY, Admitted, FastRoutes, Head, NotOnLane
+from ams.http.hot_routes import COUNTED_KEY, HEAD_KEY, Admitted, FastRoutes, Head, NotOnLane, Work
 from ams.http.limits import UNPACED_BYTES, ArrivingBody
 from ams.http.messages import IDEMPOTENCY_KEY, idempotency_key
 from ams.service.delivery import UnreadAnswers
@@ -134,15 +134,9 @@ class LaneExchange:
     )  # fmt: skip
 
     def __init__(
-        self,
-        lane: Lane,
-        connection: HttpConnection,
-        request: RequestHead,
-        admitted: Admitted,
-        head: Head,
-        request_id: bytes,
-        keys: list[Header],
-    ) -> None:
+        self, lane: Lane, connection: HttpConnection, request: RequestHead, admitted: Admitted, head: Head,
+        request_id: bytes, keys: list[Header],
+    ) -> None:  # fmt: skip
         self.keep_alive = True
         self.has_answer_begun = self.is_answered = False
         self._lane, self._connection, self._request = lane, connection, request
@@ -152,7 +146,7 @@ class LaneExchange:
         self._received = 0
         self._arriving: ArrivingBody | None = None  # its body, while that counts for the memory of bodies
         self._is_body_complete = self._is_counted = self._is_left = False
-        self._work: Coroutine[Any, Any, bytes] | None = None  # the use case, while it waits for the disk
+        self._work: Work | None = None  # the use case, while it waits for the disk
         self._task: asyncio.Task[None] | None = None
         self._began = time.perf_counter() if lane.is_traced else 0.0
 
@@ -227,12 +221,12 @@ class LaneExchange:
 
     def _begin_work(self) -> None:
         self._connection.port.exchanges.add(self)
-        self._connection.note_project(cast("str", self._admitted.holders[0]))
+        self._connection.project = cast("str", self._admitted.holders[0])
         if self._arriving is not None:
             self._lane.fast.bodies.keep(self._arriving)
         self._pieces = []
 
-    def _wait(self, work: Coroutine[Any, Any, bytes], waits_for: Any, body: bytes) -> None:
+    def _wait(self, work: Work, waits_for: Any, body: bytes) -> None:
         """Continue the work when its future is done; `body` was its input."""
         if not self._admitted.waits_once or not getattr(waits_for, "_asyncio_future_blocking", False):
             self._begin_task(self._rest(work, waits_for, body))
@@ -266,7 +260,7 @@ class LaneExchange:
         else:
             self._begin_task(self._rest(work, waits_for, b""))
 
-    async def _rest(self, work: Coroutine[Any, Any, bytes], waits_for: Any, body: bytes) -> None:
+    async def _rest(self, work: Work, waits_for: Any, body: bytes) -> None:
         """Continue suspended work in a task; a pull may need its `body` to start again."""
         try:
             answer = await _resume(work, waits_for)
@@ -372,7 +366,7 @@ class LaneExchange:
 
 
 @types.coroutine
-def _resume(work: Coroutine[Any, Any, bytes], waits_for: Any) -> Generator[Any, Any, bytes]:
+def _resume(work: Work, waits_for: Any) -> Generator[Any, Any, bytes]:
     try:
         while True:
             try:

@@ -1,7 +1,7 @@
 """Forwarding to other nodes over HTTP (`ams.cluster.ownership`): passes on method, target and body, and the answer."""
 
 from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote, urlsplit
 
 import httpcore
@@ -11,9 +11,10 @@ from ams.cluster.ownership import OwnerRequests
 from ams.core.errors import OUTCOME_UNKNOWN, OwnedElsewhere, Unavailable
 from ams.core.names import SubscriptionId
 from ams.core.telemetry import REQUEST
-from ams.http.asgi import Header, project_of
+from ams.http.asgi import project_of
 from ams.http.limits import cancel_if_left
 from ams.outgoing.client import PORTS, HttpClient, NotReached, RequestFailed, new_request
+from ams.outgoing.client import Response as OwnerAnswer
 from ams.service.delivery import Gone, UnreadAnswers
 
 T = TypeVar("T")
@@ -23,14 +24,6 @@ _RETURNED_HEADERS = (b"retry-after", b"www-authenticate", b"etag")
 _PART_OF_MEMORY = 4  # with little memory for answers, a large one is fetched once this part of it is free
 
 logger = structlog.get_logger("ams.http")
-
-
-class OwnerAnswer(NamedTuple):
-    """Answer of the owner."""
-
-    status: int
-    body: bytes
-    headers: list[Header]  # without type and length of the body
 
 
 class Relayed(Exception):
@@ -47,31 +40,19 @@ class Forwarder:
     def __init__(
         self, client: HttpClient, node: str, doubt: Callable[[SubscriptionId], None], unread: UnreadAnswers
     ) -> None:
-        """Create a forwarder.
-
-        Args:
-            client: Client for requests to other nodes.
-            node: Name of this node.
-            doubt: Called if a node seems not to own a subscription.
-            unread: Memory of unread answers.
-        """
+        """`node` is the name of this node; `doubt` is called if a node seems not to own a subscription."""
         self._client, self._unread = client, unread
         self._requests = OwnerRequests(node, doubt, _FORWARDED_HEADERS)
 
     async def run(
-        self,
-        act: Callable[[], Awaitable[T]],
-        scope: MutableMapping[str, Any],
-        body: Callable[[], bytes],
-        left: Callable[[], Gone] | None = None,
-        *,
-        most: int = 0,
-    ) -> T | OwnerAnswer:
+        self, act: Callable[[], Awaitable[T]], scope: MutableMapping[str, Any], body: Callable[[], bytes],
+        left: Callable[[], Gone] | None = None, *, most: int = 0,
+    ) -> T | OwnerAnswer:  # fmt: skip
         """Return the result of `act` here, or the answer of the node that owns its subscription.
 
         If a node is down, or denies its ownership, the owner is looked up once more. The answer has about `most` bytes.
-        `left` watches for the client's disconnect, which cancels the request. Raises as `act`, and `Unavailable` if the
-        outcome is unknown.
+        `left` watches for the client's disconnect, which cancels the request. Raises as `act`, `Relayed` for another
+        answer than a 200, and `Unavailable` if the outcome is unknown.
         """
         asked: dict[str, OwnerAnswer | None] = {}
         while True:
@@ -81,13 +62,13 @@ class Forwarder:
                 owner = elsewhere
             if owner.node in asked:
                 known = asked[owner.node]
-                if known is None:
-                    raise owner
-                return known
+                raise owner if known is None else Relayed(known)
             self._unread.check(project_of(scope), min(most, self._unread.most // _PART_OF_MEMORY))
             answer = asked[owner.node] = await self._ask_owner(owner, scope, body(), left)
-            if answer is not None and answer.status != 503:
+            if answer is not None and answer.status == 200:
                 return answer
+            if answer is not None and answer.status != 503:
+                raise Relayed(answer)
             self._requests.doubt(SubscriptionId(owner.subscription))
 
     async def close(self) -> None:
@@ -112,18 +93,15 @@ class Forwarder:
         finally:
             if watch:
                 watch.cancel()
-        headers = [(name.lower(), value) for name, value in answer.headers if name.lower() in _RETURNED_HEADERS]
-        return OwnerAnswer(answer.status, answer.body, headers)
+        returned = [(name.lower(), value) for name, value in answer.headers if name.lower() in _RETURNED_HEADERS]
+        return answer._replace(headers=returned)
 
     def _request(self, owner: OwnedElsewhere, scope: MutableMapping[str, Any], body: bytes) -> httpcore.Request:
         given = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]]
         said = self._requests.headers(owner, owner.url, given, (scope.get("client") or ("",))[0])
         headers = [(name.encode(), value.encode("latin-1")) for name, value in said]
-        parts = urlsplit(owner.url)
-        scheme = parts.scheme.encode()
-        query = scope["query_string"]
+        parts, query = urlsplit(owner.url), scope["query_string"]
+        scheme, host = parts.scheme.encode(), (parts.hostname or "").encode()
         target = quote(scope["path"], safe="/:").encode() + (b"?" + query if query else b"")
-        place = httpcore.URL(
-            scheme=scheme, host=(parts.hostname or "").encode(), port=parts.port or PORTS[scheme], target=target
-        )
+        place = httpcore.URL(scheme=scheme, host=host, port=parts.port or PORTS[scheme], target=target)
         return new_request(scope["method"], place, [*headers, (b"x-request-id", REQUEST.get())], body)

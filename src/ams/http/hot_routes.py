@@ -30,10 +30,10 @@ from ams.core.names import (
     checked_resource_name,
 )
 from ams.http import messages
-from ams.http.asgi import Receive, query_value
+from ams.http.asgi import Header, Receive, query_value
 from ams.http.bodies import BIG_BODY
-from ams.http.forwarding import Forwarder, OwnerAnswer, Relayed
-from ams.http.limits import RECHECK_AFTER_SECONDS, SMALL_BODY, Bodies, Holders, watch_disconnect
+from ams.http.forwarding import Forwarder
+from ams.http.limits import RECHECK_AFTER_SECONDS, Bodies, Holders, watch_disconnect
 from ams.service.delivery import Deliverer, Gone
 from ams.service.parallel.assembly import ParallelSubscriptions
 from ams.service.parallel.settlement import holder_of
@@ -42,10 +42,9 @@ from ams.storage.database.invalidation import Cache, Invalidations
 from ams.storage.registry.records import AttachedSchema, Subscription, Topic
 from ams.web.asgi_exchange import CONNECTION
 from ams.web.connection import HttpConnection
-from ams.wire.actions import takes_google_names
+from ams.wire.actions import SMALL_BODY, takes_google_names
 from ams.workers import Pool
 
-CREATE_PROJECT = "projects:create"  # the only action whose project need not exist
 HEAD_KEY, COUNTED_KEY = "ams.head", "ams.counted"
 """Members of the state of an ASGI scope: the cache key of a request's head, and True if the request has been counted
 for its rate."""
@@ -54,19 +53,12 @@ for its rate."""
 class RequestGate:
     """Admits requests."""
 
-    def __init__(
-        self,
-        admission: Admission,
-        auth_option: str,
-        rates: Rates | None = None,
-        connections: ConnectionSlots | None = None,
-    ) -> None:
-        """Take `connections`, the limit of each project's connections; absent: no limit."""
+    def __init__(self, admission: Admission, auth_option: str, rates: Rates, connections: ConnectionSlots) -> None:
         self._admission, self._connections, self._rates = admission, connections, rates
         self._reads_header = auth_option in ("both", "header")
         self._reads_query = auth_option in ("both", "key")
 
-    def token(self, headers: list[tuple[bytes, bytes]], query: bytes) -> str | None:
+    def token(self, headers: list[Header], query: bytes) -> str | None:
         """Return the token: `x-api-key`, else `Bearer`, else the parameter `key` (contract 3.1; RFC 6750, 2.1)."""
         if self._reads_header:
             authorization = b""
@@ -80,19 +72,16 @@ class RequestGate:
         return (query_value(query, "key") or None) if self._reads_query else None
 
     async def admit(
-        self,
-        action: str,
-        names: Mapping[str, str],
-        headers: list[tuple[bytes, bytes]],
-        query: bytes,
-        *,
-        counted: bool = False,
+        self, action: str, names: Mapping[str, str], headers: list[Header], query: bytes, *, counted: bool = False
     ) -> Caller:
         """Check the names of a request in alphabetical order of their variables, then its user (contract 1.5).
 
-        Raises `RateLimited` last, so that only admitted requests count; one already `counted` does not count again.
+        New resources need an AMS name; existing ones may have a name that only Google's clients can give. Raises
+        `RateLimited` last, so that only admitted requests count; one already `counted` does not count again.
         """
-        check_names(action, names)
+        for variable in sorted(names):
+            check = checked_resource_name if takes_google_names(action, variable) else checked_name
+            check(variable, names[variable])
         caller = await self.admit_again(action, names, headers, query)
         if not counted:
             self.count_request(caller)
@@ -100,13 +89,12 @@ class RequestGate:
 
     def count_request(self, caller: Caller) -> None:
         """Count an admitted request. Raises `RateLimited` and counts nothing above the limit."""
-        rates = self._rates
-        if rates is not None and (rates.is_usual or (caller.project is not None and caller.project.quotas)):
-            rates.count(caller)
+        if self._rates.is_usual or (caller.project is not None and caller.project.quotas):
+            self._rates.count(caller)
 
     def count_connection(self, connection: HttpConnection, caller: Caller) -> None:
         """Count a connection for the project of an admitted request. Raises `QuotaExceeded` and counts nothing."""
-        if self._connections is not None and caller.project is not None and not connection.is_lost:
+        if caller.project is not None and not connection.is_lost:
             connection.slot = self._connections.move(connection.slot, caller.project)
 
     async def admit_from(self, scope: Mapping[str, Any], action: str, names: Mapping[str, str]) -> Caller:
@@ -122,57 +110,41 @@ class RequestGate:
         """Return whether a token still admits this caller. Notes the use of a named token."""
         return caller.login is None or self._admission.is_still(token, caller.login)
 
-    async def admit_again(
-        self, action: str, names: Mapping[str, str], headers: list[tuple[bytes, bytes]], query: bytes
-    ) -> Caller:
+    async def admit_again(self, action: str, names: Mapping[str, str], headers: list[Header], query: bytes) -> Caller:
         """Admit the user again after a wait, because the token may be invalid by now. Does not count the rate again."""
-        project = names.get("project") if action != CREATE_PROJECT else None
-        return await self._admission.admit(
-            action, self.token(headers, query), ProjectName(project) if project is not None else None, names
-        )
+        project = names.get("project")
+        place = None if project is None else ProjectName(project)
+        return await self._admission.admit(action, self.token(headers, query), place, names)
 
-    async def name(self, headers: list[tuple[bytes, bytes]], query: bytes) -> str | None:
-        """Return the name of the token's user, with any roles; None without a known user."""
-        return await self._admission.name_of(self.token(headers, query))
+    async def name(self, headers: list[Header], query: bytes) -> str:
+        """Return the name of the token's user, with any roles; empty without a known user."""
+        principal = await self._admission.user_of(self.token(headers, query))
+        return principal.name if principal else ""
 
-    def cached_caller(self, headers: list[tuple[bytes, bytes]], query: bytes) -> str | None:
+    def cached_caller(self, headers: list[Header], query: bytes) -> str | None:
         """Return the cached result of `who`, or None if it is not cached. Raises `TokenRefused`."""
         token = self.token(headers, query)
         return self._admission.known_user(token) if token else None
 
-    async def who(self, headers: list[tuple[bytes, bytes]], query: bytes) -> str:
-        """Return the user id of a request, with any rights; empty for the service token.
-
-        Raises `NotAuthenticated` without a token, `UnknownToken` for an unknown one.
-        """
+    async def who(self, headers: list[Header], query: bytes) -> str:
+        """Return the user id of a token; empty: the service token. Raises `NotAuthenticated`, `UnknownToken`."""
         token = self.token(headers, query)
         if not token:
             raise NotAuthenticated
         principal = await self._admission.principal(token)
         return principal.id if principal else ""
 
-    async def know(self, headers: list[tuple[bytes, bytes]], query: bytes) -> None:
+    async def know(self, headers: list[Header], query: bytes) -> None:
         """Count a request of a user with any rights. Raises as `who`, and `RateLimited`."""
         user = await self.who(headers, query)
-        if user and self._rates is not None:
+        if user:
             self._rates.count_user(UserId(user))
 
     async def count(self, token: str | None) -> None:
         """Count a user's request to an open route. Raises `RateLimited`, and `UnknownToken` for a bad token."""
-        if self._rates is None:
-            return
         user = await self._admission.principal(token)
         if user is not None:
             self._rates.count_user(user.id)
-
-
-def check_names(action: str, names: Mapping[str, str]) -> None:
-    """Raise `InvalidInput` "Invalid VARIABLE name" for the first bad one in alphabetical order.
-
-    New resources need an AMS name; existing ones may have a name that only Google's clients can give.
-    """
-    for variable in sorted(names):
-        (checked_resource_name if takes_google_names(action, variable) else checked_name)(variable, names[variable])
 
 
 _UNCLEAN_PARTS = ("", ".", "..")  # parts of an unclean path (contract 1.3), not found here
@@ -200,7 +172,8 @@ class HotCall(NamedTuple):
         return self.project, self.caller.user
 
 
-Act = Callable[[bytes, str | None], Coroutine[Any, Any, bytes]]
+Work = Coroutine[Any, Any, bytes]
+Act = Callable[[bytes, str | None], Work]
 """Handles a body and returns the body of the 200. Raises `NotOnLane` instead of waiting for a message."""
 Head = tuple[Any, ...]  # target and header fields of a request, without those that differ each time
 
@@ -236,29 +209,20 @@ class FastRoutes:
     """Answers the three hot routes."""
 
     def __init__(
-        self,
-        gate: RequestGate,
-        bodies: Bodies,
-        publisher: Publisher,
-        deliverer: Deliverer,
-        working: ParallelSubscriptions,
-        invalidations: Invalidations,
-        waiting_pulls: QuotaSlots,
-        *,
-        strict: bool,
-        workers: Pool | None = None,
-        forwarder: Forwarder | None = None,
-    ) -> None:
+        self, gate: RequestGate, bodies: Bodies, publisher: Publisher, deliverer: Deliverer,
+        working: ParallelSubscriptions, invalidations: Invalidations, waiting_pulls: QuotaSlots, *, strict: bool,
+        workers: Pool, forwarder: Forwarder | None,
+    ) -> None:  # fmt: skip
         """`strict` refuses data that is not base64; `forwarder` is for parallel subscriptions of other nodes."""
         self._waiting_pulls, self.gate, self.bodies, self._publisher = waiting_pulls, gate, bodies, publisher
         self._deliverer = deliverer
         self._puller, self._settler = working.puller, working.settler
         self._forwarder, self._invalidations, self._strict = forwarder, invalidations, strict
         self._messages = messages.MessageReader(workers)
-        self._routes: dict[tuple[str, str], tuple[str, str, Callable[[HotCall], Awaitable[bytes]]]] = {
-            ("topics", "publish"): ("topic", "topics:publish", self._publish),
-            ("subscriptions", "pull"): ("subscription", "subscriptions:pull", self._pull),
-            ("subscriptions", "acknowledge"): ("subscription", "subscriptions:acknowledge", self._acknowledge),
+        self._handlers: dict[str, Callable[[HotCall], Awaitable[bytes]]] = {
+            "topics:publish": self._publish,
+            "subscriptions:pull": self._pull,
+            "subscriptions:acknowledge": self._acknowledge,
         }
         self._heads: Cache[Head, Admitted] = invalidations.new_cache(HEAD_CACHE_BYTES, attrgetter("weight"))
 
@@ -269,17 +233,16 @@ class FastRoutes:
         parts = scope["path"].split("/")
         if len(parts) != 6 or parts[1] != "v1" or parts[2] != "projects" or parts[3] in _UNCLEAN_PARTS:
             return None
-        name, colon, verb = parts[5].rpartition(":")
-        route = self._routes.get((parts[4], verb))
-        if route is None or not name or not colon:
+        name, _, verb = parts[5].rpartition(":")
+        action = f"{parts[4]}:{verb}"
+        handler = self._handlers.get(action)
+        if handler is None or not name:
             return None
-        return self._answer_route(route, parts[3], name, scope, receive)
+        names = {"project": parts[3], parts[4].removesuffix("s"): name}
+        return self._admit(action, handler, names, name, scope, receive)
 
     def cached_head(self, head: Head) -> Admitted | None:
-        """Return the cached data of a head, or None.
-
-        Call `is_still` before any work: rights may change until the body is complete.
-        """
+        """Return the cached data of a head, or None. Rights may change: call `is_still` when the body is complete."""
         found = self._heads.find_cached(head)
         return found if found is not None and found.generation == self._invalidations.generation else None
 
@@ -289,16 +252,10 @@ class FastRoutes:
             return False
         return self.gate.is_still(admitted.caller, admitted.token)
 
-    async def _answer_route(
-        self,
-        route: tuple[str, str, Callable[[HotCall], Awaitable[bytes]]],
-        project: str,
-        name: str,
-        scope: dict[str, Any],
-        receive: Receive,
-    ) -> bytes:
-        variable, action, handler = route
-        names = {"project": project, variable: name}
+    async def _admit(
+        self, action: str, handler: Callable[[HotCall], Awaitable[bytes]], names: Mapping[str, str], name: str,
+        scope: dict[str, Any], receive: Receive,
+    ) -> bytes:  # fmt: skip
         generation = self._invalidations.generation
         caller = await self.gate.admit_from(scope, action, names)
         return await handler(HotCall(action, names, name, caller, generation, scope, receive))
@@ -369,7 +326,8 @@ class FastRoutes:
             return await self._pull_now(call, subscription, body)
         pull_answer, left = partial(self._pull_now, call, subscription, body), partial(watch_disconnect, call.receive)
         most = self._deliverer.max_bytes
-        return _unless_refused(await self._forwarder.run(pull_answer, call.scope, lambda: body, left, most=most))
+        answer = await self._forwarder.run(pull_answer, call.scope, lambda: body, left, most=most)
+        return answer if isinstance(answer, bytes) else answer.body
 
     async def _pull_now(self, call: HotCall, subscription: Subscription, body: bytes) -> bytes:
         try:
@@ -378,8 +336,8 @@ class FastRoutes:
             return await self._pull_later(call, subscription, body)
 
     def _give(
-        self, subscription: Subscription, project: str, caller: Caller, body: bytes, _key: str | None = None
-    ) -> Coroutine[Any, Any, bytes]:
+        self, subscription: Subscription, project: str, caller: Caller, body: bytes, _: str | None = None
+    ) -> Work:
         """Return available messages. Raises `NotOnLane` if there are none and the client waits."""
         if subscription.parallel is None:
             return self._hand_out(subscription, project, body)
@@ -442,35 +400,23 @@ class FastRoutes:
                 take = partial(self._take_each_id, subscription, call.project, each)
                 if self._forwarder is None:
                     return await take()
-                return _unless_refused(await self._forwarder.run(take, call.scope, lambda: body))
+                answer = await self._forwarder.run(take, call.scope, lambda: body)
+                return answer if isinstance(answer, bytes) else answer.body
             ids = await self._messages.ack_ids(prefix, body, project=call.project)
             subscription = await self._deliverer.to_acknowledge(caller, SubscriptionName(call.name))
             self._remember(call, partial(self._take, subscription, prefix))
             return await self._take_ids(subscription, prefix, ids)
 
-    def _take(
-        self, subscription: Subscription, prefix: str, body: bytes, _key: str | None
-    ) -> Coroutine[Any, Any, bytes]:
+    def _take(self, subscription: Subscription, prefix: str, body: bytes, _: str | None) -> Work:
         return self._take_ids(subscription, prefix, messages.ack_ids(body))
 
     async def _take_ids(self, subscription: Subscription, prefix: str, ids: list[str] | None) -> bytes:
         await self._deliverer.acknowledge(subscription, messages.ack_numbers(prefix, ids))
         return b"{}"
 
-    def _take_each(
-        self, subscription: Subscription, project: str, prefix: str, body: bytes, _key: str | None
-    ) -> Coroutine[Any, Any, bytes]:
+    def _take_each(self, subscription: Subscription, project: str, prefix: str, body: bytes, _: str | None) -> Work:
         return self._take_each_id(subscription, project, messages.each_ack_id(prefix, body))
 
     async def _take_each_id(self, subscription: Subscription, project: str, ids: AckIds) -> bytes:
         await self._settler.acknowledge(subscription, ProjectName(project), ids)
         return b"{}"
-
-
-def _unless_refused(answer: bytes | OwnerAnswer) -> bytes:
-    """Return the body of a 200, from here or another node. Raises `Relayed` for another answer of a node."""
-    if isinstance(answer, bytes):
-        return answer
-    if answer.status != 200:
-        raise Relayed(answer)
-    return answer.body

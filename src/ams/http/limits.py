@@ -19,7 +19,6 @@ from ams.core.errors import AmsError, BadRequest, Overloaded, TooLarge, UnknownC
 from ams.core.fair_share import MAX_UNCOUNTED_BYTES, FairShare
 from ams.core.supervisor import FairQueue
 from ams.http.asgi import Receive
-from ams.wire.actions import SMALL_BODY as SMALL_BODY
 
 UNPACED_BYTES = 16 * 1024  # smaller bodies never wait and are not counted: they cost no more than any request
 REFUSED_BYTES_PER_SECOND = 4 * 2**20  # of debt paid off: about 2 % of a processor, for refused schemas of 240 kB
@@ -85,7 +84,7 @@ class RefusedBytes:
             logger.warning("bodies.waiting", of=str(who), reason="too many large bodies of it were refused")
         if begins - now > MAX_DELAY_SECONDS:  # without the delay it would be sent again at once
             await asyncio.sleep(MAX_DELAY_SECONDS)
-            raise Overloaded("Too many large requests at once")
+            raise _too_many()
         debt.next_at = begins + (_UNKNOWN_BYTES if size is None else size) / REFUSED_BYTES_PER_SECOND
         await asyncio.sleep(begins - now)
 
@@ -157,7 +156,7 @@ class Bodies:
             size = None if is_coded else announced
             if size is None or size > UNPACED_BYTES:
                 await self._refused.wait(_sender(holders), size)
-        body = await self._receive(headers, receive, limit, holders)
+        body = await self._receive(receive, limit, holders)
         if is_coded and body:
             body = await self._decode_gzip(body, limit, holders)
         if len(body) > MAX_UNCOUNTED_BYTES:
@@ -170,10 +169,7 @@ class Bodies:
         return self._refused.must_wait(_sender(holders))
 
     async def wait_turn(self, size: int, holders: Holders) -> bool:
-        """Wait until work on a complete request may start. Raises `Overloaded` as `read`.
-
-        Returns whether it took so long that the sender's rights must be checked again.
-        """
+        """Wait until work on a whole request may start; return whether to admit its sender again. Raises as `read`."""
         if size <= UNPACED_BYTES:
             return False
         began = asyncio.get_running_loop().time()
@@ -200,7 +196,7 @@ class Bodies:
         finally:
             self.release(arriving)
 
-    async def _receive(self, headers: Headers, receive: Receive, limit: int, holders: Holders) -> bytes:
+    async def _receive(self, receive: Receive, limit: int, holders: Holders) -> bytes:
         event = await receive()
         if event["type"] == "http.disconnect":
             raise ClientLeft
@@ -209,16 +205,13 @@ class Bodies:
             if len(body) > limit:
                 raise TooLarge
             return body
-        arriving: ArrivingBody | None = None
+        now = asyncio.get_running_loop().time
+        arriving = ArrivingBody(holders, lambda: timeout.reschedule(now()))
         try:
             async with asyncio.timeout(self._seconds) as timeout:
-                now = asyncio.get_running_loop().time
-                arriving = ArrivingBody(holders, lambda: timeout.reschedule(now()))
                 return await self._read_on(body, receive, limit, arriving)
         except TimeoutError:
-            if arriving is not None and arriving.is_ended:
-                raise _too_many() from None
-            raise BadRequest("Request took too long to arrive") from None
+            raise (_too_many() if arriving.is_ended else BadRequest("Request took too long to arrive")) from None
 
     def hold_body(self, body: bytes, holders: Holders = ("",)) -> contextlib.AbstractContextManager[None]:
         """Count a body during its work, because waiting for the disk takes memory too. Notes a refusal."""
@@ -258,7 +251,7 @@ class Bodies:
         if size <= MAX_UNCOUNTED_BYTES or arriving.is_ended:
             return
         self._arriving.add(arriving)
-        self._count(arriving.holders, size - arriving.size)
+        self._share.add(size - arriving.size, *arriving.holders)
         arriving.size = size
         self._free_memory(arriving)
 
@@ -286,11 +279,8 @@ class Bodies:
             self._uncount(ended)
 
     def _uncount(self, arriving: ArrivingBody) -> None:
-        self._count(arriving.holders, -arriving.size)
+        self._share.add(-arriving.size, *arriving.holders)
         arriving.size = 0
-
-    def _count(self, holders: Holders, size: int) -> None:
-        self._share.add(size, *holders)
 
 
 class _HeldBody(contextlib.AbstractContextManager[None]):

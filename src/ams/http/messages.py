@@ -52,10 +52,11 @@ _COUNTS = struct.Struct("<QQQQ")
 """Of a `Batch`: bytes of the fragments and of the largest of them, data bytes, messages that are not base64."""
 _ids: Callable[[memoryview], list[str] | None] = msgspec.msgpack.Decoder(list[str] | None).decode
 
-_publish = BodyReader(PublishBody, lambda: InvalidInput("Invalid Message Arguments"))
-_one = BodyReader(PublishedMessage, lambda: InvalidInput("Invalid Message Arguments"))
-_pull = BodyReader(PullBody, lambda: InvalidInput("Invalid Pull Parameters Arguments"))
-_acknowledge = BodyReader(AckBody, lambda: InvalidInput("Invalid ack parameter"))
+_publish = BodyReader(PublishBody, "Invalid Message Arguments")
+_one = BodyReader(PublishedMessage, "Invalid Message Arguments")
+_EMPTY = PublishedMessage()
+_pull = BodyReader(PullBody, "Invalid Pull Parameters Arguments")
+_acknowledge = BodyReader(AckBody, "Invalid ack parameter")
 
 
 class MessageReader:
@@ -79,17 +80,21 @@ class MessageReader:
                 async with self._pool.run_job(project, read_messages, parts, seconds=_WORKER_SECONDS) as made:
                     return await _take_batch(*made)
         async with self._one_at_a_time:
-            messages: list[Message] = []
-            found = _Base64Check(lenient)
+            unusual = _UnusualMessages(lenient)
             for slice_ in slices_of(body):
                 await asyncio.sleep(0)
-                messages += _read_slice(slice_, len(messages), found)
-            return batch_of(messages, not_base64=found.not_base64)
+                unusual.read(slice_)
+            return unusual.batch()
 
     def read_small(self, body: bytes, *, lenient: bool = False) -> Batch:
         """Parse a body of at most `BIG_BODY` bytes, as `read`, without waiting."""
         usual = _read_usual(body)
-        return _read_unusual(body, lenient) if usual is None else usual
+        if usual is not None:
+            return usual
+        unusual = _UnusualMessages(lenient)
+        for each in _publish.read(body).messages or ():
+            unusual.add(each)
+        return unusual.batch()
 
     async def ack_ids(self, prefix: str, body: bytes, *, project: Hashable = None) -> list[str] | None:
         """Parse an acknowledge body; None if the ids are absent. Raises `InvalidInput` "Invalid ack parameter".
@@ -152,11 +157,10 @@ def read_messages(parts: Sequence[memoryview]) -> Sequence[bytes]:
     lenient, body = map(bytes, parts)
     batch = _read_usual(body) if holds_few(body) else None
     if batch is None:
-        messages: list[Message] = []
-        found = _Base64Check(bool(lenient))
+        unusual = _UnusualMessages(bool(lenient))
         for slice_ in slices_of(body):
-            messages += _read_slice(slice_, len(messages), found)
-        batch = batch_of(messages, not_base64=found.not_base64)
+            unusual.read(slice_)
+        batch = unusual.batch()
     counts = _COUNTS.pack(batch.size, batch.largest, batch.data_bytes, batch.not_base64)
     return counts, array("I", map(len, batch.fragments)).tobytes(), b"".join(batch.fragments)
 
@@ -173,33 +177,49 @@ async def _take_batch(counts: memoryview, lengths: memoryview, blob: memoryview)
     return Batch(ParsedMessages(fragments), fragments, *_COUNTS.unpack(counts))
 
 
-class _Base64Check:
-    """Counts messages of a request that are not base64. Raises `InvalidInput` for one unless lenient."""
-
-    __slots__ = ("_is_lenient", "not_base64")
+class _UnusualMessages:
+    """Messages of a request, in any form that clients use. Raises `InvalidInput` for a bad one."""
 
     def __init__(self, is_lenient: bool) -> None:
-        self._is_lenient = is_lenient
-        self.not_base64 = 0
+        self._is_lenient = is_lenient  # True: data that is not base64 is counted; False: it is refused
+        self._messages: list[Message] = []
+        self._not_base64 = 0
 
-    def check(self, data: str, place: int) -> None:
+    def read(self, raw: Sequence[msgspec.Raw]) -> None:
+        for each in raw:
+            check_attributes(each)
+            self.add(_one.read(each))
+
+    def add(self, published: PublishedMessage | None) -> None:
+        sent, place = published or _EMPTY, len(self._messages)
+        data, key, attributes = sent.data or "", sent.ordering_key or "", _attributes(sent.attributes)
+        if not attributes and not data.strip("\r\n"):  # line breaks do not count as data (contract 17.1, M7)
+            raise _bad_message("message", place, "has neither data nor attributes")
+        if not is_ordering_key(key):
+            raise _bad_message("the ordering key of message", place, f"has more than {MAX_ORDERING_KEY} bytes")
+        is_plain = True
+        try:
+            pybase64.b64decode(data, validate=True)
+        except ValueError:  # not standard, padded base64
+            is_plain = False
+            self._check_base64(data, place)
+        self._messages.append(message(data, attributes, key, plain=is_plain))
+
+    def batch(self) -> Batch:
+        return batch_of(self._messages, not_base64=self._not_base64)
+
+    def _check_base64(self, data: str, place: int) -> None:
         try:
             decoded_data(data)
         except ValueError:
             if not self._is_lenient:
-                raise InvalidInput(
-                    f"Invalid Message Arguments: the data of message {place}, counted from 0, is not base64, as"
-                    " strict_data demands: encode it"
-                ) from None
-            self.not_base64 += 1
+                text = "is not base64, as strict_data demands: encode it"
+                raise _bad_message("the data of message", place, text) from None
+            self._not_base64 += 1
 
 
-def _read_slice(raw: Sequence[msgspec.Raw], place: int, found: _Base64Check) -> list[Message]:
-    messages = []
-    for number, each in enumerate(raw, place):
-        check_attributes(each)
-        messages.append(_message(_one.read(each), number, found))
-    return messages
+def _bad_message(what: str, place: int, text: str) -> InvalidInput:
+    return InvalidInput(f"Invalid Message Arguments: {what} {place}, counted from 0, {text}")
 
 
 class UsualMessage(CamelRequest, frozen=True, gc=False):
@@ -252,13 +272,6 @@ def _read_keyed(body: bytes) -> Batch | None:
         return None
 
 
-def _read_unusual(body: bytes, lenient: bool) -> Batch:
-    every = _publish.read(body).messages or ()
-    found = _Base64Check(lenient)
-    messages = [_message(each, place, found) for place, each in enumerate(every)]
-    return batch_of(messages, not_base64=found.not_base64)
-
-
 def read_ack_ids(parts: Sequence[memoryview]) -> Sequence[bytes]:
     """Parse a big acknowledge body in a worker: from prefix and body to the result of `MessageReader.ack_ids`."""
     prefix, body = map(bytes, parts)
@@ -275,26 +288,6 @@ def _largest_id(prefix: str, ids: list[str] | None) -> list[str] | None:
         return None
 
 
-def _message(published: PublishedMessage | None, place: int, found: _Base64Check) -> Message:
-    if published is None:
-        raise _empty_error(place)
-    data, key = published.data or "", published.ordering_key or ""
-    attributes = _attributes(published.attributes)
-    if not attributes and not data.strip("\r\n"):  # line breaks do not count as data (contract 17.1, M7)
-        raise _empty_error(place)
-    if not is_ordering_key(key):
-        raise InvalidInput(
-            f"Invalid Message Arguments: the ordering key of message {place}, counted from 0, has more than"
-            f" {MAX_ORDERING_KEY} bytes"
-        )
-    try:
-        pybase64.b64decode(data, validate=True)
-    except ValueError:  # not standard, padded base64
-        found.check(data, place)
-        return message(data, attributes, key, plain=False)
-    return message(data, attributes, key, plain=True)
-
-
 def _attributes(given: dict[str, str | None] | list[AttributePair] | None) -> dict[str, str]:
     if not given:
         return {}
@@ -303,10 +296,6 @@ def _attributes(given: dict[str, str | None] | list[AttributePair] | None) -> di
     if None in given.values():
         return {name: value or "" for name, value in given.items()}
     return cast("dict[str, str]", given)
-
-
-def _empty_error(place: int) -> InvalidInput:
-    return InvalidInput(f"Invalid Message Arguments: message {place}, counted from 0, has neither data nor attributes")
 
 
 def idempotency_key(headers: Sequence[tuple[bytes, bytes]]) -> str | None:

@@ -5,6 +5,7 @@ An answer is a whole body, or sent in pieces as fast as the client reads, never 
 
 import asyncio
 import contextlib
+import functools
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
@@ -15,20 +16,24 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from ams.access.admission import Caller
+from ams.core.clock import optional_date
 from ams.core.errors import AmsError, InvalidInput
 from ams.core.names import ProjectName, SchemaName, SnapshotName, SubscriptionName, TopicName, UserName
 from ams.http.asgi import Receive, Send, query_value
+from ams.http.bodies import BodyReader, body_reader
 from ams.http.limits import ClientLeft, cancel_if_left, watch_disconnect
 from ams.service.delivery import UnreadAnswers
 from ams.storage.registry.records import Page, PageRequest
 from ams.wire.actions import ACTIONS, HOT
-from ams.wire.base import ListPage
+from ams.wire.base import ListPage, Request, Text
+from ams.wire.projects import AccessListChange, NewAccessList
 
 logger = structlog.get_logger("ams.http")
 
 T = TypeVar("T")
 U = TypeVar("U")
 P = TypeVar("P", bound=ListPage)
+R = TypeVar("R", bound=Request)
 S = TypeVar("S", bound=msgspec.Struct)
 
 STREAMED_BYTES = 2 * 2**20  # memory of an answer in pieces: one being sent, and the next
@@ -146,6 +151,25 @@ class Call(NamedTuple):
         """The schema in the path."""
         return SchemaName(self.names["schema"])
 
+    async def read(self, shape: type[R], refusal: str = "") -> R:
+        """Return the parsed body. Raises `InvalidInput` with this text, `BadRequest` without one."""
+        reader: BodyReader[R] = body_reader(shape, refusal)
+        return reader.read(await self.body())
+
+    async def read_access_list(self, refusal: str) -> list[str]:
+        """Return the names in a modifyAcl body. Raises `InvalidInput`, also without the field."""
+        names = (await self.read(NewAccessList, refusal)).authorized_users
+        if names is None:
+            raise InvalidInput(refusal)
+        return names
+
+    async def read_access_change(self, refusal: str) -> tuple[list[str], list[str]]:
+        """Return the names that a changeAcl body adds and removes. Raises `InvalidInput`, also without both."""
+        change = await self.read(AccessListChange, refusal)
+        if change.add is None and change.remove is None:
+            raise InvalidInput(refusal)
+        return change.add or [], change.remove or []
+
     @contextlib.contextmanager
     def watch_client(self) -> Iterator["asyncio.Future[None] | None"]:
         """Watch for the client's disconnect, after its body was read. Raises `ClientLeft` if that cancels the block."""
@@ -195,9 +219,20 @@ def page_request(call: Call) -> PageRequest:
 
 
 def wire_record(kind: type[S], source: object, /, **more: Any) -> S:
-    """Return a record for the wire: fields are its attributes of the same name, or in `more`."""
-    fields = kind.__struct_fields__
-    return kind(**{name: getattr(source, name) for name in fields if name not in more}, **more)
+    """Return a record for the wire: fields are its attributes of the same name, or in `more`.
+
+    Where the wire has a text, a time is written as a date, and None is empty.
+    """
+    for name, is_text in _fields(kind):
+        if name not in more:
+            value = getattr(source, name)
+            more[name] = optional_date(value) if is_text and not isinstance(value, str) else value
+    return kind(**more)
+
+
+@functools.cache
+def _fields(kind: type[msgspec.Struct]) -> list[tuple[str, bool]]:
+    return [(field.name, field.type in (str, Text)) for field in msgspec.structs.fields(kind)]
 
 
 async def shown_list(items: Sequence[T], show: Callable[[T], U]) -> list[U]:

@@ -49,7 +49,6 @@ class Certificate:
     @classmethod
     def local(cls, folder: str, context: ssl.SSLContext | None = None, clock: Clock | None = None) -> "Certificate":
         """Load a self-signed certificate from `folder`, created by `self_signed` and renewed before it expires."""
-        clock = clock or SystemClock()
         _, chain, key = self_signed(folder, clock)
         certificate = cls.load(chain, key, context)
         certificate.renew = lambda: self_signed(folder, clock)

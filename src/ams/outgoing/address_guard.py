@@ -97,23 +97,19 @@ def in_thread(work: Callable[[], T], name: str, ended: Callable[[], None] = lamb
     loop = asyncio.get_running_loop()
     found: asyncio.Future[T] = loop.create_future()
 
-    def settle(result: Any, error: Exception | None) -> None:
+    def settle(end: Callable[[Any], None], outcome: Any) -> None:
         ended()
-        if found.done():
-            return
-        if error is None:
-            found.set_result(result)
-        else:
-            found.set_exception(error)
+        if not found.done():
+            end(outcome)
 
     def run_work() -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed
             try:
                 result = work()
             except Exception as error:
-                loop.call_soon_threadsafe(settle, None, error)
+                loop.call_soon_threadsafe(settle, found.set_exception, error)
             else:
-                loop.call_soon_threadsafe(settle, result, None)
+                loop.call_soon_threadsafe(settle, found.set_result, result)
 
     try:
         threading.Thread(target=run_work, name=name, daemon=True).start()

@@ -99,15 +99,9 @@ class HttpClient:
     """HTTP/1.1 client that connects through a guard."""
 
     def __init__(
-        self,
-        guard: Guard,
-        tls: ssl.SSLContext | None = None,
-        *,
-        seconds: float = REQUEST_SECONDS,
-        connect_seconds: float | None = None,
-        most_bytes: int = MAX_BODY_BYTES,
-        at_once: int = MAX_REQUESTS_PER_HOST,
-    ) -> None:
+        self, guard: Guard, tls: ssl.SSLContext | None = None, *, seconds: float = REQUEST_SECONDS,
+        connect_seconds: float | None = None, most_bytes: int = MAX_BODY_BYTES, at_once: int = MAX_REQUESTS_PER_HOST,
+    ) -> None:  # fmt: skip
         """Make a client.
 
         `tls` is for https (None: the system's CAs). Limits are per request. `ask` sends at most `at_once` concurrent
@@ -238,12 +232,9 @@ class HttpClient:
         loop = asyncio.get_running_loop()
         reader = _CountingReader(loop=loop)
         transport, protocol = await loop.create_connection(
-            lambda: asyncio.StreamReaderProtocol(reader, loop=loop),
-            str(address),
-            port,
-            ssl=self._tls if tls_name else None,
-            server_hostname=tls_name or None,
-        )
+            lambda: asyncio.StreamReaderProtocol(reader, loop=loop), str(address), port,
+            ssl=self._tls if tls_name else None, server_hostname=tls_name or None,
+        )  # fmt: skip
         return _Connection(reader, asyncio.StreamWriter(transport, protocol, reader, loop))
 
 
@@ -254,10 +245,9 @@ def _parse_url(url: str) -> httpcore.URL:
     scheme = parts.scheme.encode()
     if scheme not in PORTS or not parts.hostname:
         raise RequestFailed("it is no http or https URL")
+    host, port = parts.hostname.encode(), parts.port or PORTS[scheme]
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    return httpcore.URL(
-        scheme=scheme, host=parts.hostname.encode(), port=parts.port or PORTS[scheme], target=target.encode()
-    )
+    return httpcore.URL(scheme=scheme, host=host, port=port, target=target.encode())
 
 
 class _CountingReader(asyncio.StreamReader):

@@ -20,7 +20,7 @@ from ams.pubsub import subscriber
 from ams.pubsub.calls import Calls, Rpc
 from ams.pubsub.requests import MOST_ANSWER, MOST_REQUEST
 from ams.pubsub.streaming_pull import METHOD, RPC, Streams
-from ams.web.connection import HttpConnection, Port
+from ams.web.connection import Port
 from ams.web.http2_relay import Http2Relay
 from ams.web.listener import Listener, ListenerLimits
 from ams.web.server import HttpServer
@@ -77,7 +77,7 @@ async def answering(
             raise Unusable(f"{os.path.join(folder, FOLDER)} cannot have the socket of gRPC: {error}") from error
         await server.start()
         task = supervisor.task("Google Pub/Sub port", _until_stopped(server), may_end=True)
-        relay = Http2Relay(path, HttpConnection, FIRST_BYTES_SECONDS)
+        relay = Http2Relay(path, FIRST_BYTES_SECONDS)
         front = HttpServer("pubsub", port, limits, context=context, connection=relay.connection)
         front.start(sock)
         with _quiet_about_clients_that_left():

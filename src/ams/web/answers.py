@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from http import HTTPStatus
-from typing import Protocol
+from typing import NamedTuple
 
 Header = tuple[bytes, bytes]
 
@@ -12,20 +12,13 @@ JSON: Header = (b"content-type", JSON_TYPE.encode())
 CLOSE_HEADER: Header = (b"connection", b"close")
 
 
-class RefusalAnswer(Protocol):
-    """An error on the wire; its body is JSON."""
+class Refusal(NamedTuple):
+    """An error on the wire."""
 
-    @property
-    def code(self) -> int:
-        """The HTTP status."""
-
-    @property
-    def body(self) -> bytes:
-        """The error envelope."""
-
-    @property
-    def headers(self) -> Sequence[Header]:
-        """Header fields other than content type and length."""
+    code: int  # HTTP status
+    body: bytes  # JSON
+    headers: Sequence[Header] = ()  # other than content type and length
+    message: str = ""
 
 
 def answer_head(status: int, fields: Iterable[Header]) -> bytes:
@@ -37,7 +30,7 @@ def answer_head(status: int, fields: Iterable[Header]) -> bytes:
     return b"".join(parts)
 
 
-def closing_answer(refusal: RefusalAnswer, *, is_to_head: bool = False) -> bytes:
+def closing_answer(refusal: Refusal, *, is_to_head: bool = False) -> bytes:
     """Return an answer that closes the connection; without a body for HEAD."""
     fields = [JSON, (b"content-length", b"%d" % len(refusal.body)), CLOSE_HEADER, *refusal.headers]
     return answer_head(refusal.code, fields) + (b"" if is_to_head else refusal.body)

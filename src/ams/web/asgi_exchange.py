@@ -34,18 +34,10 @@ class AsgiExchange:
     """
 
     def __init__(
-        self,
-        connection: HttpConnection,
-        app: Application,
-        request: RequestHead,
-        state: Mapping[str, Any] | None = None,
-        extensions: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Create an exchange; `state` and `extensions` extend the ASGI scope.
-
-        Raises:
-            BadRequest: The target of the request has no path.
-        """
+        self, connection: HttpConnection, app: Application, request: RequestHead,
+        state: Mapping[str, Any] | None = None, extensions: Mapping[str, Any] | None = None,
+    ) -> None:  # fmt: skip
+        """`state` and `extensions` extend the ASGI scope. Raises `BadRequest` if the target has no path."""
         self.keep_alive = request.keep_alive
         self.has_answer_begun = self.is_answered = False
         self.scope = _scope(connection, request)
@@ -137,38 +129,31 @@ class AsgiExchange:
         body, is_last = event.get("body", b""), not event.get("more_body", False)
         if not await self._drain():
             return
-        if not self.has_answer_begun:
-            body, at = self._write_head(body, is_last), PORTION_BYTES
-        else:
-            at = 0
-        for start in range(at, len(body), PORTION_BYTES):
+        head = b"" if self.has_answer_begun else self._head(len(body) if is_last else None)
+        if self._request.method == b"HEAD":
+            body, self._body_left, self._is_chunked = b"", None, False
+        if head or body:
+            self._write(head, body[:PORTION_BYTES])
+        for start in range(PORTION_BYTES, len(body), PORTION_BYTES):
             if not await self._drain():
                 return
-            self._write_body(body[start : start + PORTION_BYTES])
+            self._write(b"", body[start : start + PORTION_BYTES])
         if is_last:
             await self._end_answer()
 
-    def _write_head(self, body: bytes, is_last: bool) -> bytes:
-        """Write the head and the first portion of the body. Returns the body; empty after HEAD."""
+    def _head(self, size: int | None) -> bytes:
+        """Return the head of an answer whose body has this size; None: it comes in several parts."""
         assert self._start is not None
         fields = [*self._connection.port.default_headers, *self._start["headers"]]
         self._start = None
-        fields += self._frame(fields, len(body) if is_last else None)
+        fields += self._frame(fields, size)
         head = answer_head(self._status, fields)
         lines = len(fields) + 2
         if head.count(b"\n") != lines or head.count(b"\r") != lines or b"\0" in head:
             raise RuntimeError("a header field has a byte that may not be in one")
-        if self._request.method == b"HEAD":
-            body, self._body_left, self._is_chunked = b"", None, False
         self.has_answer_begun = True
         self._expects_continue = False
-        first = body[:PORTION_BYTES]
-        if self._is_chunked:
-            self._connection.transport.write(head + _chunk(first))
-        else:
-            self._count(len(first))
-            self._connection.transport.write(head + first)
-        return body
+        return head
 
     def _frame(self, fields: list[Header], size: int | None) -> list[Header]:
         """Return the fields that mark the end of the answer and of the connection."""
@@ -195,20 +180,12 @@ class AsgiExchange:
             added.append(CLOSE_HEADER)
         return added
 
-    def _write_body(self, portion: bytes) -> None:
-        if self._request.method == b"HEAD":
-            return
-        if self._is_chunked:
-            self._connection.transport.write(_chunk(portion))
-        else:
-            self._count(len(portion))
-            self._connection.transport.write(portion)
-
-    def _count(self, size: int) -> None:
+    def _write(self, head: bytes, portion: bytes) -> None:
         if self._body_left is not None:
-            self._body_left -= size
+            self._body_left -= len(portion)
             if self._body_left < 0:
                 raise RuntimeError("an answer is longer than its content-length")
+        self._connection.transport.write(head + (_chunk(portion) if self._is_chunked else portion))
 
     async def _drain(self) -> bool:
         """Wait until the client has read most of the output. Returns whether it still reads."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from ams.core.errors import AmsError, BadRequest, Overloaded
-from ams.web.answers import Header, RefusalAnswer, closing_answer
+from ams.web.answers import Header, Refusal, closing_answer
 from ams.web.fair_scheduler import COUNTED_BYTES, FairScheduler
 from ams.web.request_reader import RequestHead, RequestReader
 
@@ -61,7 +61,7 @@ class Port:
 
     open_exchange: Callable[["HttpConnection", RequestHead], Exchange]
     """Creates the exchange of a request. An `AmsError` refuses the request and closes the connection."""
-    refusal: Callable[[Exception], RefusalAnswer]  # formats an error that the connection answers itself
+    refusal: Callable[[Exception], Refusal]  # formats an error that the connection answers itself
     max_header_bytes: int = 64 * 1024  # of the request line and the header fields
     head_seconds: float = 30.0  # for a head, from its first byte; on a new connection from accept
     body_seconds: float = 30.0
@@ -106,8 +106,8 @@ class HttpConnection(asyncio.Protocol):
         self._arriving: Exchange | None = None  # the exchange whose body is incomplete
         self._current: Exchange | None = None  # the exchange in progress
         self._waiting: deque[Exchange] = deque()  # pipelined exchanges
-        self._last_answer: RefusalAnswer | None = None  # closes the connection after the earlier requests are answered
-        self._project = ""  # project of the last admitted request on this connection
+        self._last_answer: Refusal | None = None  # closes the connection after the earlier requests are answered
+        self.project = ""  # of the last admitted request on this connection: later packets take its turns
         self._held: list[bytes] | None = None  # unread packets, waiting for their turn
         self._held_bytes = 0
         self._has_rest = False  # True: the first of them is the rest of a slow packet
@@ -242,15 +242,11 @@ class HttpConnection(asyncio.Protocol):
         """True if every received request is answered."""
         return self._current is None and not self._waiting
 
-    def note_project(self, project: str) -> None:
-        """Remember the project of an admitted request: later packets take that project's turns."""
-        self._project = project
-
     def note_project_of(self, path: bytes) -> None:
         """Remember the project in the path of an admitted request."""
         found = _PROJECT_PATH.match(path)
         if found:
-            self._project = found[1].decode("latin-1")
+            self.project = found[1].decode("latin-1")
 
     def hand_over(self, successor: Exchange, keep_alive: bool) -> None:
         """Replace the exchange of the current request."""
@@ -273,21 +269,17 @@ class HttpConnection(asyncio.Protocol):
             self._end_later(GOODBYE_SECONDS, self._abort_if_closing)
         elif self._reader.is_stopped and self._last_answer is None:
             self._linger(self.port.head_seconds)
-        else:
-            self._go_on()
-
-    def _go_on(self) -> None:
-        if self._waiting:
+        elif self._waiting:
             self._current = self._waiting.popleft()
             self.resume_reading()
             self._current.begin()
-            return
-        self.resume_reading()
-        self._idle_since = self.loop.time()
-        if self._idle_timer is None:
-            self._idle_timer = self.loop.call_later(self.port.idle_seconds, self._close_idle)
-        if self._last_answer is not None:
-            self._write_last_answer(self._last_answer)
+        else:
+            self.resume_reading()
+            self._idle_since = self.loop.time()
+            if self._idle_timer is None:
+                self._idle_timer = self.loop.call_later(self.port.idle_seconds, self._close_idle)
+            if self._last_answer is not None:
+                self._write_last_answer(self._last_answer)
 
     def leave_body(self) -> None:
         """Stop reading: the answer does not need the rest of the body, and announces the close."""
@@ -306,10 +298,7 @@ class HttpConnection(asyncio.Protocol):
         return portion
 
     async def write_rest(self, body: bytes, at: int) -> None:
-        """Write a body from an offset, each portion when the client has read the last.
-
-        Returns when little is unread, or the connection is lost.
-        """
+        """Write a body from an offset, each portion when the last is read, until little is unread, or to the loss."""
         portion = self._portion_bytes
         for start in range(at, len(body), portion):
             await self.drain()
@@ -430,7 +419,7 @@ class HttpConnection(asyncio.Protocol):
         """
         found = _PROJECT_PATH.match(self._reader.target if self._reader.is_in_request else data)
         project = found[1].decode("latin-1") if found else None
-        if project is not None and project == self._project:
+        if project is not None and project == self.project:
             return project, None
         return self.client and (self.client[0],), project
 
@@ -515,7 +504,7 @@ class HttpConnection(asyncio.Protocol):
             arriving.leave()
             self._write_last_answer(self._last_answer)
 
-    def _write_last_answer(self, last: RefusalAnswer) -> None:
+    def _write_last_answer(self, last: Refusal) -> None:
         self.transport.write(closing_answer(last, is_to_head=self._reader.is_in_head_request))
         if self._reader.is_in_request:
             self._linger(LINGER_SECONDS)

@@ -14,7 +14,7 @@ from typing import cast
 
 import structlog
 
-from ams.web.connection import PORTION_BYTES, Port
+from ams.web.connection import PORTION_BYTES, HttpConnection, Port
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 ALPN = ("http/1.1", "h2")  # the first that the client knows is chosen: only gRPC speaks `h2` alone
@@ -24,15 +24,13 @@ _SEPARATOR = ","
 
 logger = structlog.get_logger("ams.web")
 
-Http = Callable[[Port, Callable[[], None]], asyncio.Protocol]
-
 
 class Http2Relay:
     """Detects HTTP/2 connections and relays them. Used from one event loop."""
 
-    def __init__(self, path: str, http: Http, seconds: float) -> None:
-        """`path`: the Unix socket; `http` creates HTTP/1.1 connections; silent ones close after `seconds`."""
-        self.path, self.http, self.seconds = path, http, seconds
+    def __init__(self, path: str, seconds: float) -> None:
+        """`path`: the Unix socket; silent connections close after `seconds`."""
+        self.path, self.seconds = path, seconds
         self.undecided: set[_Client] = set()  # connections whose first bytes have not arrived
         self.relayed: set[_Client] = set()
         self._made = 0
@@ -137,10 +135,10 @@ class _Client(_Side):
 
     def _serve_here(self) -> None:
         self._decide()
-        protocol = self._relay.http(self._port, self._when_lost)
-        self.transport.set_protocol(protocol)
-        protocol.connection_made(self.transport)
-        protocol.data_received(self._held)
+        connection = HttpConnection(self._port, self._when_lost)
+        self.transport.set_protocol(connection)
+        connection.connection_made(self.transport)
+        connection.data_received(self._held)
 
     def _relay_on(self) -> None:
         self._decide()

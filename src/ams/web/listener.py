@@ -20,6 +20,7 @@ import structlog
 
 from ams.core.fair_share import FairShare
 from ams.core.telemetry import Figure
+from ams.core.urls import client_of, parse_address
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 ProtocolFactory = Callable[[Callable[[], None]], asyncio.Protocol]  # the protocol calls its argument when it is lost
@@ -28,7 +29,6 @@ PAUSE_SECONDS = 0.2  # without accepting after the system ran out of files
 REPORT_SECONDS = 60.0  # between two log lines about refused connections
 MAX_LINGERING_CONNECTIONS = 64  # refused ones, open until their clients have read why; one more closes the oldest
 LINGER_SECONDS = 1.0
-_IPV6_CLIENT_BITS = 64  # a client usually has at least a /64 of IPv6 to itself
 
 REASONS = ("connections", "address", "handshakes", "proxy", "files")
 """Why a connection is refused: too many open, of its address or in their handshake; not from a proxy; no file left."""
@@ -186,14 +186,8 @@ class Listener:
         if now < self._next_report:
             return
         self._next_report = now + REPORT_SECONDS
-        logger.warning(
-            "connections.refused",
-            listener=self.name,
-            why=why,
-            **details,
-            open=self._open.used,
-            refused=self.refused.total(),
-        )
+        counts = {"open": self._open.used, "refused": self.refused.total()}
+        logger.warning("connections.refused", listener=self.name, why=why, **details, **counts)
 
 
 class _Place:
@@ -210,25 +204,9 @@ class _Place:
             among.give_back(self.client)
 
 
-def client_of(address: str) -> str:
-    """Return the owner of a share: an IPv4 address, or an IPv6 network."""
-    if ":" not in address:
-        return address
-    parsed = _parse_address(address)
-    if isinstance(parsed, ipaddress.IPv4Address):
-        return str(parsed)
-    return str(int(parsed) >> (parsed.max_prefixlen - _IPV6_CLIENT_BITS))
-
-
-def _parse_address(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
-    """Parse an address from the system; an IPv4 address mapped into IPv6 becomes IPv4."""
-    parsed = ipaddress.ip_address(address.partition("%")[0])
-    return getattr(parsed, "ipv4_mapped", None) or parsed
-
-
 def is_within(address: str, networks: Sequence[Network]) -> bool:
     """Return whether an address is in one of the networks; False for an empty address."""
-    return bool(address and networks) and any(_parse_address(address) in network for network in networks)
+    return bool(address and networks) and any(parse_address(address) in network for network in networks)
 
 
 def connection_gauges(prefix: str, listeners: Iterable[Listener]) -> Iterator[Figure]:

@@ -104,9 +104,7 @@ class RequestReader:
         """Parse a packet. Returns the rest that would take long, for another iteration of the event loop.
 
         A body with a length is one part, however large. Chunks and requests may be tiny, so they are counted.
-
-        Raises:
-            AmsError: The current request is refused; nothing after it can be read.
+        Raises the `AmsError` that refuses the current request; nothing after it can be read.
         """
         self._parts = self.packet_heads = 0
         size = len(data)

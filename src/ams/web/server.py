@@ -28,14 +28,9 @@ class HttpServer:
     """Serves the connections of one port, from `start` to `stop`. Used from one event loop."""
 
     def __init__(
-        self,
-        name: str,
-        port: Port,
-        limits: ListenerLimits,
-        *,
-        context: ssl.SSLContext | None = None,
+        self, name: str, port: Port, limits: ListenerLimits, *, context: ssl.SSLContext | None = None,
         connection: Callable[[Port, Callable[[], None]], asyncio.Protocol] = HttpConnection,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Create a server. `name` is the port's in logs and metrics; `connection` creates its connections."""
         self.port, self._connection = port, connection
         refusal = closing_answer(port.refusal(Overloaded("Too many connections")))
@@ -85,9 +80,8 @@ class HttpServer:
 def listen(host: str, port: int, what: str) -> socket.socket:
     """Return a listening socket. Raises `Unusable` with advice; `what` names the setting of its port."""
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, address = found[0]
         sock = socket.socket(family, kind, protocol)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind(address)

@@ -8,7 +8,7 @@ import msgspec
 from ams.wire.base import ALWAYS, CamelObject, CamelRequest, Object, Request
 
 Integer = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]  # what known clients can read
-MAX_STATES = 100  # states of workers in one heartbeat
+MAX_STATES = 100  # states of workers (several KiB each) in one heartbeat; others wait for the next one
 
 
 class AuthorizationHeaderBody(Request, frozen=True):

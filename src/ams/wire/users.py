@@ -235,18 +235,16 @@ class Issuer(Object, frozen=True, kw_only=True, omit_defaults=False):
     name: str
     source: Text = ""  # `settings` or `registry`
     url: str  # exactly as tokens say it in `iss`
-    audiences: Annotated[Sequence[str], ALWAYS] = msgspec.field(default_factory=list)
-    clients: Annotated[Sequence[str], ALWAYS] = msgspec.field(default_factory=list)
+    audiences: Annotated[Sequence[str], ALWAYS] = ()
+    clients: Annotated[Sequence[str], ALWAYS] = ()
     jwks_url: Text = ""
     introspect: Text = "never"  # `never`, `opaque` or `always`
     introspection_url: Text = ""
     client_id: Text = ""
     client_secret: Text = ""
     create_users: Annotated[bool, ALWAYS] = False
-    entitlement_claims: Annotated[Sequence[str], ALWAYS] = msgspec.field(
-        default_factory=lambda: list(ENTITLEMENT_CLAIMS)
-    )
-    roles: Annotated[Sequence[RoleRule], ALWAYS] = msgspec.field(default_factory=list)
+    entitlement_claims: Annotated[Sequence[str], ALWAYS] = ENTITLEMENT_CLAIMS
+    roles: Annotated[Sequence[RoleRule], ALWAYS] = ()
     keys: Annotated[IssuerKeys, ALWAYS] = IssuerKeys([])
 
     def __repr__(self) -> str:

@@ -10,6 +10,7 @@ import mmap
 import os
 import sys
 from collections.abc import AsyncIterator, Hashable, Sequence
+from weakref import WeakValueDictionary
 
 import msgspec
 import structlog
@@ -47,7 +48,9 @@ class WorkerProcess:
     """A worker process and its shared memory. `start` starts one."""
 
     def __init__(self, process: asyncio.subprocess.Process, memory: mmap.mmap) -> None:
-        self._process, self._memory = process, memory
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self._process, self._memory, self._stdin, self._stdout = process, memory, process.stdin, process.stdout
 
     @classmethod
     async def start(cls) -> "WorkerProcess":
@@ -75,16 +78,11 @@ class WorkerProcess:
         return worker
 
     async def do(self, job: str, parts: Sequence[Part]) -> Sequence[memoryview]:
-        """Return the result of a job, in memory that the next task overwrites.
-
-        Raises the `AmsError` of the job, and `EOFError` or `OSError` if the process has ended.
-        """
+        """Return a result, in memory that the next task overwrites. Raises as the job, and `EOFError` or `OSError`."""
         sizes = [len(part) for part in parts]
         await self._copy(parts)
-        stdin = self._process.stdin
-        assert stdin is not None
-        stdin.writelines(frame(_encode(Task(job, sizes))))
-        await stdin.drain()
+        self._stdin.writelines(frame(_encode(Task(job, sizes))))
+        await self._stdin.drain()
         answer = _decode(await self._read_frame())
         if answer.error:
             error: AmsError = getattr(errors, answer.error)(answer.message)
@@ -103,8 +101,7 @@ class WorkerProcess:
         """Kill the process."""
         with contextlib.suppress(ProcessLookupError):
             self._process.kill()
-        if self._process.stdin is not None:
-            self._process.stdin.close()
+        self._stdin.close()
         await asyncio.shield(asyncio.ensure_future(self._process.wait()))
 
     async def _copy(self, parts: Sequence[Part]) -> None:
@@ -119,10 +116,8 @@ class WorkerProcess:
                 place += len(piece)
 
     async def _read_frame(self) -> bytes:
-        stdout = self._process.stdout
-        assert stdout is not None
-        length = int.from_bytes(await stdout.readexactly(LENGTH), "big")
-        return await stdout.readexactly(length)
+        length = int.from_bytes(await self._stdout.readexactly(LENGTH), "big")
+        return await self._stdout.readexactly(length)
 
 
 class Pool:
@@ -132,8 +127,8 @@ class Pool:
         """Start no worker yet; `size` is the maximum number of workers (None: number of processors, 2 to 4)."""
         self._size = size or min(max(os.cpu_count() or 1, 2), MAX_WORKERS)
         self._long = asyncio.Semaphore(max(self._size - 1, 1))
-        self._turns: dict[tuple[Hashable, bool], tuple[asyncio.Lock, int]] = {}
-        """Lock of each project and its number of tasks."""
+        self._turns: WeakValueDictionary[tuple[Hashable, bool], asyncio.Lock] = WeakValueDictionary()
+        """Lock of each project, while it has tasks."""
         self._next = asyncio.Lock()  # held by the task that gets the next free worker
         self._idle: dict[WorkerProcess, asyncio.TimerHandle] = {}
         """Idle workers with the timer that ends each; the last one is used first."""
@@ -156,13 +151,11 @@ class Pool:
     async def run_job(
         self, project: Hashable, job: Job, parts: Sequence[Part], *, seconds: float, long: bool = False
     ) -> AsyncIterator[Sequence[memoryview]]:
-        """Run a job; its result is valid until the block ends. Cancellation kills the job.
-
-        Raises the job's errors, `NoWorker`, and `TaskFailed`, also after `seconds`.
-        """
+        """Run a job; its result is valid in the block. Cancelling kills it. Raises as it, `NoWorker`, `TaskFailed`."""
         if sum(map(len, parts)) > SHARED_BYTES:
             raise TaskFailed
-        async with self._turn(project, long), self._long if long else contextlib.nullcontext():
+        turn = self._turns.setdefault((project, long), asyncio.Lock())
+        async with turn, self._long if long else contextlib.nullcontext():
             worker, made = await self._run_job(name_of(job), parts, seconds)
             try:
                 yield made
@@ -181,19 +174,6 @@ class Pool:
             await self._end(worker)
         if under_way := self._starting | self._ending:
             await asyncio.wait(under_way)
-
-    @contextlib.asynccontextmanager
-    async def _turn(self, project: Hashable, long: bool) -> AsyncIterator[None]:
-        key = (project, long)
-        lock, tasks = self._turns.get(key, (asyncio.Lock(), 0))
-        self._turns[key] = lock, tasks + 1
-        try:
-            async with lock:
-                yield
-        finally:
-            lock, tasks = self._turns.pop(key)
-            if tasks > 1:
-                self._turns[key] = lock, tasks - 1
 
     async def _run_job(
         self, job: str, parts: Sequence[Part], seconds: float
@@ -259,9 +239,8 @@ class Pool:
             self._not_before = asyncio.get_running_loop().time() + _RESTART_SECONDS
             logger.warning("worker.not_begun", reason=str(error) or type(error).__name__)
             return
-        loop = asyncio.get_running_loop()
-        self._workers[worker] = loop.create_task(self._watch(worker))
-        self._idle[worker] = loop.call_later(_IDLE_SECONDS, self._let_go, worker)
+        self._workers[worker] = asyncio.get_running_loop().create_task(self._watch(worker))
+        self._give_back(worker)
 
     def _note_start(self, starting: "asyncio.Task[None]") -> None:
         self._starting.discard(starting)

@@ -18,8 +18,8 @@ from ams.authn.http.json_bodies import read_body
 from ams.authn.http.routes import CHANGE_ACTIONS
 from ams.core import errors
 from ams.core.errors import BadRequest, ServiceFailed
-from ams.http.limits import SMALL_BODY
 from ams.storage.database.database import sqlite_url
+from ams.wire.actions import SMALL_BODY
 from ams.wire.base import Request
 from tests.support.authn import ADDRESS, DN, HOST, MANAGEMENT_KEY, Service, binding_of, error, open_service
 from tests.support.served import in_process_service

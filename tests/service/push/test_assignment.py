@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import jwt
 import pytest
 
-from ams.cluster.lease_table import StoredLeases
+from ams.cluster.lease_table import OtherHolders, StoredLeases
 from ams.cluster.leases import LEASE_SECONDS, Heartbeat, MemoryLeases
 from ams.core.names import SubscriptionId, new_topic_id, new_uuid, topic_id_text
 from ams.core.push_config import HTTP_ENDPOINT, GoogleForm, PushConfig
@@ -75,7 +75,7 @@ async def test_a_topic_made_anew_is_a_new_target(registry: Registry, project: Pr
 async def test_the_worker_here_is_believed_before_what_was_told(registry: Registry, project: Project) -> None:
     clock = ManualClock()
     here: dict[SubscriptionId, WorkerState] = {}
-    assignment = Assignment(registry, MemoryLeases(clock, settled=True), here.get)
+    assignment = Assignment(registry, MemoryLeases(clock, "own", OtherHolders(registry)), here.get)
     one = await subscribe(registry, project)
     assert await assignment.state(one.id) is None
     await assignment.heartbeat(Heartbeat("a", frozenset()))

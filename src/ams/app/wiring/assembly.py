@@ -25,15 +25,13 @@ from ams.http.fast_lane import Lane
 from ams.http.forwarding import Forwarder
 from ams.http.hot_routes import FastRoutes, RequestGate
 from ams.http.limits import Bodies, affordable_bytes
-from ams.http.routes.issuers import BindingRoutes, IssuerRoutes
-from ams.http.routes.parallel import SnapshotRoutes
-from ams.http.routes.projects import MemberRoutes, ProjectRoutes, RetentionRoutes, TopicRoutes
-from ams.http.routes.push import DeliveryRoutes, PushIdentityRoutes, PushRoutes
-from ams.http.routes.reading import ReadingRoutes, WatchRoutes
+from ams.http.routes.projects import ProjectRoutes, TopicRoutes
+from ams.http.routes.push import DeliveryRoutes, PushRoutes
+from ams.http.routes.reading import ReadingRoutes
 from ams.http.routes.schemas import SchemaRoutes
-from ams.http.routes.service import AuditRoutes, DoctorRoutes, ServiceRoutes
-from ams.http.routes.subscriptions import OffsetRoutes, SubscriptionRoutes
-from ams.http.routes.users import RegistrationRoutes, TokenRoutes, UserRoutes
+from ams.http.routes.service import DoctorRoutes, ServiceRoutes
+from ams.http.routes.subscriptions import SnapshotRoutes, SubscriptionRoutes
+from ams.http.routes.users import IssuerRoutes, UserRoutes
 from ams.http.routing import Handler, bind_handlers
 from ams.outgoing.address_guard import ALL_NETWORKS, Guard, networks, trust
 from ams.outgoing.client import HttpClient
@@ -323,27 +321,18 @@ def routes(
         push_server = f"{settings.push_server_host}:{settings.push_server_port}"
     about = ServiceInfo(admission, registry, settings.proxy_hostname, pushing, push_server)
     return bind_handlers(
-        ServiceRoutes(about, metrics, Usage(registry, counting, admission, clock)),
-        UserRoutes(Users(registry, roles.roles), admission),
-        TokenRoutes(Tokens(registry, clock)),
-        BindingRoutes(IdentityBindings(registry)),
-        IssuerRoutes(identity.issuers),
-        RegistrationRoutes(Registrations(registry)),
-        MemberRoutes(Members(registry)),
-        OffsetRoutes(cases.seeker),
+        ServiceRoutes(about, metrics, Usage(registry, counting, admission, clock), registry.audit),
         DoctorRoutes(doctor, service_doctor, nodes.name),
-        PushRoutes(pushing, cases.push_watcher),
-        PushIdentityRoutes(push.identity),
-        DeliveryRoutes(push.assignment, pushing, deliverer, working.puller, push.dead_letters, working.settler),
-        SubscriptionRoutes(cases.subscriptions, pushing, working.settler),
-        SnapshotRoutes(cases.snapshots),
-        ReadingRoutes(cases.reader, flow.workers),
-        WatchRoutes(cases.live, cases.history, gate),
-        RetentionRoutes(cases.retention),
+        UserRoutes(Users(registry, roles.roles), admission, Tokens(registry, clock), Registrations(registry)),
+        IssuerRoutes(identity.issuers, IdentityBindings(registry)),
+        ProjectRoutes(cases.projects, Members(registry), quota_use, cases.retention),
+        TopicRoutes(cases.topics, cases.retention),
         SchemaRoutes(cases.schemas),
-        TopicRoutes(cases.topics),
-        ProjectRoutes(cases.projects, quota_use),
-        AuditRoutes(registry.audit),
+        SubscriptionRoutes(cases.subscriptions, pushing, working.settler, cases.seeker),
+        SnapshotRoutes(cases.snapshots),
+        PushRoutes(pushing, cases.push_watcher, push.identity),
+        DeliveryRoutes(push.assignment, pushing, deliverer, working.puller, push.dead_letters, working.settler),
+        ReadingRoutes(cases.reader, cases.live, cases.history, gate, flow.workers),
     )
 
 

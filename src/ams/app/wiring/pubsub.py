@@ -25,6 +25,7 @@ from ams.pubsub.schemas import SchemaRpcs
 from ams.pubsub.server import answering
 from ams.pubsub.streaming_pull import Streams
 from ams.pubsub.subscriber import SubscriberRpcs
+from ams.web.answers import Refusal
 from ams.web.asgi_exchange import AsgiExchange
 from ams.web.connection import Port
 from ams.web.http2_relay import ALPN
@@ -95,7 +96,7 @@ def _port(
     app: Application = RequestLog(rest) if settings.log_level == "debug" else rest
     return Port(
         lambda connection, request: AsgiExchange(connection, app, request),
-        refusal_of,
+        lambda error: Refusal(*refusal_of(error)[:3]),  # its media type is that of all refusals
         max_header_bytes=settings.max_header_bytes,
         head_seconds=settings.request_seconds,
         body_seconds=settings.request_seconds,

@@ -11,7 +11,7 @@ import structlog
 
 from ams.app.wiring.engines import Engines
 from ams.cluster.lease_table import OtherHolders, StoredLeases
-from ams.cluster.leases import RememberedLeases
+from ams.cluster.leases import MemoryLeases
 from ams.core.errors import Unusable
 from ams.core.names import new_uuid
 from ams.core.settings import Settings
@@ -116,7 +116,7 @@ def push_of(
         upstream = EnginesUpstream(registry, deliverer, dead_letters, EngineHandOuts(registry, working))
         workers = Workers(upstream, reach.sender, engines.clock, random.random, tally=tally)
     own = new_uuid()
-    alone = RememberedLeases(engines.clock, own, OtherHolders(registry))
+    alone = MemoryLeases(engines.clock, own, OtherHolders(registry))
     leases = alone if is_alone else StoredLeases(registry)
     state_of = workers.state_of if workers else None
     assignment = Assignment(registry, leases, state_of, registry.push_secrets.all_valid, identity.tokens)

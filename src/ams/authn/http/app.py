@@ -12,7 +12,7 @@ from typing import Any
 import structlog
 
 from ams.authn.http.authentication import Caller, key_of
-from ams.authn.http.errors import AuthnRefusal, MethodNotAllowed, refusal
+from ams.authn.http.errors import MethodNotAllowed, refusal
 from ams.authn.http.json_bodies import encode_body
 from ams.authn.http.routes import AuthnCall, AuthnRoute, Handlers, Reply, Routes
 from ams.authn.values import PEER, Peer, without_secrets
@@ -21,9 +21,11 @@ from ams.core.errors import AmsError, NotAllowed, NotFound, Overloaded, ServiceT
 from ams.core.telemetry import REQUEST
 from ams.core.versions import strong_etag
 from ams.http.asgi import JSON, Header, Receive, Send, answer
-from ams.http.limits import RECHECK_AFTER_SECONDS, SMALL_BODY, Bodies, ClientLeft
+from ams.http.limits import RECHECK_AFTER_SECONDS, Bodies, ClientLeft
 from ams.storage.audit.event import new_event
 from ams.storage.audit.trail import Trail
+from ams.web.answers import Refusal
+from ams.wire.actions import SMALL_BODY
 
 DEADLINE_SECONDS = 14.0  # for a whole request: below the 15 s for sending an answer (15, A18)
 MAX_BUFFERED_BYTES = 64 * 2**20
@@ -110,7 +112,7 @@ class AuthnApp:
         more = [(b"etag", strong_etag(made.version).encode())] if made.version else []
         return made.code, b"" if made.code == 204 else encode_body(made.body), more
 
-    async def _outcome(self, request: _AuthnRequest) -> tuple[Reply, AuthnRefusal | None]:
+    async def _outcome(self, request: _AuthnRequest) -> tuple[Reply, Refusal | None]:
         try:
             async with asyncio.timeout(self._deadline):
                 return await self._carry_out(request), None

@@ -1,10 +1,9 @@
 """Errors on the wire of the certificate service: the table of status codes, and the envelope of contract 4."""
 
-from typing import NamedTuple
-
 from ams.authn.http import json_bodies
 from ams.core import errors
 from ams.http.errors import HttpStatus
+from ams.web.answers import Refusal
 
 STATUS: dict[type[errors.AmsError], HttpStatus] = {
     errors.InvalidInput: HttpStatus(400, "BAD REQUEST"),
@@ -41,16 +40,7 @@ class MethodNotAllowed(Exception):
         self.allowed = allowed
 
 
-class AuthnRefusal(NamedTuple):
-    """An error on the wire."""
-
-    code: int
-    message: str
-    body: bytes
-    headers: tuple[tuple[bytes, bytes], ...] = ()
-
-
-def refusal(error: Exception) -> AuthnRefusal:
+def refusal(error: Exception) -> Refusal:
     """Return the envelope of an exception. An `AmsError` shows its text; any other is a plain 500."""
     if isinstance(error, MethodNotAllowed):
         allow = (b"allow", ", ".join(error.allowed).encode())
@@ -66,6 +56,6 @@ def refusal(error: Exception) -> AuthnRefusal:
     return _refusal(status, message)
 
 
-def _refusal(status: HttpStatus, message: str, *headers: tuple[bytes, bytes]) -> AuthnRefusal:
+def _refusal(status: HttpStatus, message: str, *headers: tuple[bytes, bytes]) -> Refusal:
     envelope = {"error": {"message": message, "code": status.code, "status": status.word}}
-    return AuthnRefusal(status.code, message, json_bodies.encode_body(envelope), headers)
+    return Refusal(status.code, json_bodies.encode_body(envelope), headers, message)

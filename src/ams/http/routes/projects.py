@@ -3,7 +3,7 @@
 from ams.core.clock import resource_date
 from ams.core.errors import InvalidInput
 from ams.core.names import ProjectName, schema_path, subscription_path, topic_path
-from ams.http.bodies import BodyReader, bad_request, read_access_change, read_access_list, strings
+from ams.http.bodies import strings
 from ams.http.routes.users import grants, shown_user
 from ams.http.routing import Call, Versioned, page_request, shown_list, shown_page, wire_record
 from ams.service import projects, topics
@@ -15,28 +15,24 @@ from ams.wire import projects as wire
 from ams.wire.base import Nothing
 from ams.wire.users import MemberBody, MemberRoles, User, Users
 
-_create = BodyReader(wire.NewProject, lambda: InvalidInput("Invalid Project Arguments"))
-_update = BodyReader(wire.ProjectChange, bad_request)
-_member = BodyReader(MemberBody, lambda: InvalidInput("Invalid User Arguments"))
-_quotas = BodyReader(wire.QuotaChanges, lambda: InvalidInput("Invalid Quota Arguments"))
-_add = BodyReader(MemberRoles, bad_request)
+_BAD_MEMBER_TEXT = "Invalid User Arguments"
+_BAD_QUOTAS_TEXT = "Invalid Quota Arguments"
 _BAD_ACCESS_LIST_TEXT = "Invalid Topic ACL Arguments"
-_retention = BodyReader(wire.NewRetention, lambda: InvalidInput("Invalid Retention Arguments"))
 
 
 class ProjectRoutes:
-    """The routes of projects."""
+    """The routes of projects and their members."""
 
-    def __init__(self, projects: projects.Projects, quotas: QuotaUse) -> None:
-        self._projects, self._quotas = projects, quotas
+    def __init__(self, projects: projects.Projects, members: Members, quotas: QuotaUse, retention: Retention) -> None:
+        self._projects, self._members, self._quotas, self._retention = projects, members, quotas, retention
 
     async def projects_quotas(self, call: Call) -> wire.ProjectQuotas:
         return await self._quotas.show(call.caller)
 
     async def projects_modify_quotas(self, call: Call) -> wire.ProjectQuotas:
-        changes = _quotas.read(await call.body()).quotas
+        changes = (await call.read(wire.QuotaChanges, _BAD_QUOTAS_TEXT)).quotas
         if not changes:
-            raise InvalidInput("Invalid Quota Arguments")
+            raise InvalidInput(_BAD_QUOTAS_TEXT)
         return await self._quotas.change(call.caller, changes)
 
     async def projects_list(self, call: Call) -> wire.Projects:
@@ -46,26 +42,22 @@ class ProjectRoutes:
         return Versioned(shown_project(call.caller.here), call.caller.here)
 
     async def projects_create(self, call: Call) -> wire.Project:
-        wanted = _create.read(await call.body())
+        wanted = await call.read(wire.NewProject, "Invalid Project Arguments")
         name = ProjectName(call.names["project"])
         return shown_project(await self._projects.create(call.caller, name, wanted.description or ""))
 
     async def projects_update(self, call: Call) -> wire.Project:
-        wanted = _update.read(await call.body())
+        wanted = await call.read(wire.ProjectChange)
         project = await self._projects.update(
             call.caller, name=wanted.name or "", description=wanted.description or "", strict_data=wanted.strict_data
         )
         return shown_project(project)
 
+    async def projects_modify_retention(self, call: Call) -> wire.Project:
+        return shown_project(await self._retention.of_project(call.caller, await _retention_seconds(call)))
+
     async def projects_delete(self, call: Call) -> None:
         await self._projects.delete(call.caller)
-
-
-class MemberRoutes:
-    """The routes of members."""
-
-    def __init__(self, members: Members) -> None:
-        self._members = members
 
     async def projects_list_users(self, call: Call) -> Users:
         page = await self._members.list(call.caller, page_request(call), details=call.parameter("details") == "true")
@@ -76,20 +68,17 @@ class MemberRoutes:
         return Versioned(shown_user(user), user)
 
     async def projects_create_user(self, call: Call) -> User:
-        wanted = _member.read(await call.body())
-        user = await self._members.create(
-            call.caller, call.user, grants=grants(wanted.projects or ()), email=wanted.email or ""
-        )
-        return shown_user(user)
+        wanted = await call.read(MemberBody, _BAD_MEMBER_TEXT)
+        given, email = grants(wanted.projects or ()), wanted.email or ""
+        return shown_user(await self._members.create(call.caller, call.user, grants=given, email=email))
 
     async def projects_update_user(self, call: Call) -> User:
-        wanted = _member.read(await call.body())
-        user = await self._members.update(call.caller, call.user, grants(wanted.projects or ()))
-        return shown_user(user)
+        wanted = await call.read(MemberBody, _BAD_MEMBER_TEXT)
+        return shown_user(await self._members.update(call.caller, call.user, grants(wanted.projects or ())))
 
     async def projects_add_user(self, call: Call) -> User:
         await self._members.find(call.user)
-        wanted = _add.read(await call.body())
+        wanted = await call.read(MemberRoles)
         return shown_user(await self._members.add(call.caller, call.user, wanted.roles or ()))
 
     async def projects_refresh_user_token(self, call: Call) -> User:
@@ -102,16 +91,18 @@ class MemberRoutes:
 
 def shown_project(project: records.Project) -> wire.Project:
     """Return a project for the wire."""
-    dates = {"created_on": resource_date(project.created_on), "modified_on": resource_date(project.modified_on)}
-    seconds, maker = (project.retention or 0) // 1000, project.created_by or ""
-    return wire_record(wire.Project, project, **dates, created_by=maker, retention_seconds=seconds)
+    return wire_record(wire.Project, project, retention_seconds=(project.retention or 0) // 1000)
+
+
+async def _retention_seconds(call: Call) -> int:
+    return (await call.read(wire.NewRetention, "Invalid Retention Arguments")).retention_seconds or 0
 
 
 class TopicRoutes:
     """The routes of topics."""
 
-    def __init__(self, topics: topics.Topics) -> None:
-        self._topics = topics
+    def __init__(self, topics: topics.Topics, retention: Retention) -> None:
+        self._topics, self._retention = topics, retention
 
     async def topics_list(self, call: Call) -> wire.Topics:
         page = await self._topics.list(call.caller, page_request(call))
@@ -123,7 +114,10 @@ class TopicRoutes:
 
     async def topics_create(self, call: Call) -> wire.Topic:
         schema = strings(await call.body()).get("schema", "")
-        topic = await self._topics.create(call.caller, call.topic, schema)
+        return shown_topic(call.project, await self._topics.create(call.caller, call.topic, schema))
+
+    async def topics_modify_retention(self, call: Call) -> wire.Topic:
+        topic = await self._retention.of_topic(call.caller, call.topic, await _retention_seconds(call))
         return shown_topic(call.project, topic)
 
     async def topics_delete(self, call: Call) -> None:
@@ -138,11 +132,11 @@ class TopicRoutes:
         return Versioned(found, found.authorized_users)
 
     async def topics_modify_acl(self, call: Call) -> None:
-        names = read_access_list(await call.body(), _BAD_ACCESS_LIST_TEXT)
+        names = await call.read_access_list(_BAD_ACCESS_LIST_TEXT)
         await self._topics.set_access_list(call.caller, call.topic, names)
 
     async def topics_change_acl(self, call: Call) -> wire.Acl:
-        add, remove = read_access_change(await call.body(), _BAD_ACCESS_LIST_TEXT)
+        add, remove = await call.read_access_change(_BAD_ACCESS_LIST_TEXT)
         return wire.Acl(await self._topics.change_access_list(call.caller, call.topic, add, remove))
 
     async def topics_attach_schema(self, call: Call) -> None:
@@ -154,25 +148,8 @@ class TopicRoutes:
         await self._topics.attach_schema(call.caller, call.topic, "")
 
 
-class RetentionRoutes:
-    """The routes of retention."""
-
-    def __init__(self, retention: Retention) -> None:
-        self._retention = retention
-
-    async def topics_modify_retention(self, call: Call) -> wire.Topic:
-        seconds = _retention.read(await call.body()).retention_seconds or 0
-        topic = await self._retention.of_topic(call.caller, call.topic, seconds)
-        return shown_topic(call.project, topic)
-
-    async def projects_modify_retention(self, call: Call) -> wire.Project:
-        seconds = _retention.read(await call.body()).retention_seconds or 0
-        return shown_project(await self._retention.of_project(call.caller, seconds))
-
-
 def shown_topic(project: str, topic: records.Topic) -> wire.Topic:
     """Return a topic of a project for the wire."""
     schema = schema_path(project, topic.schema.name) if topic.schema else ""
-    return wire.Topic(
-        topic_path(project, topic.name), resource_date(topic.created_on), schema, (topic.retention or 0) // 1000
-    )
+    seconds = (topic.retention or 0) // 1000
+    return wire.Topic(topic_path(project, topic.name), resource_date(topic.created_on), schema, seconds)

@@ -52,22 +52,18 @@ _SAME_NAMES = (
 _CLAIMS = ("aud", "azp", "email", "email_verified", "exp", "iat", "iss", "sub")
 _NO_USER = str(uuid.UUID(int=0))  # user id of the service token, which has no user
 
-_heartbeat = BodyReader(wire.BeatBody, lambda: InvalidInput("Invalid Push Lease Arguments"))
-_wait = BodyReader(wire.WaitBody, lambda: InvalidInput("Invalid Push Wait Arguments"))
-_rotation = BodyReader(wire.SecretRotation, lambda: InvalidInput("Invalid Push Secret Arguments"))
-_modify = BodyReader(wire.NewPushConfig, lambda: InvalidInput("Invalid Subscription Arguments"))
-_letter = BodyReader(wire.DeadLetter, lambda: InvalidInput("Invalid Dead Letter Arguments"))
+_rotation = BodyReader(wire.SecretRotation, "Invalid Push Secret Arguments")
 
 
 class PushRoutes:
-    """The routes of push configurations and delivery states."""
+    """The routes of push configurations, delivery states, and the keys that receivers look up."""
 
-    def __init__(self, pushing: Pushing, watcher: PushWatcher) -> None:
-        self._pushing, self._watcher = pushing, watcher
+    def __init__(self, pushing: Pushing, watcher: PushWatcher, identity: PushIdentity) -> None:
+        self._pushing, self._watcher, self._identity = pushing, watcher, identity
 
     async def subscriptions_modify_push_config(self, call: Call) -> None:
-        wanted = requested_push(_modify.read(await call.body()).push_config)
-        await self._pushing.modify(call.caller, call.subscription, wanted)
+        wanted = await call.read(wire.NewPushConfig, "Invalid Subscription Arguments")
+        await self._pushing.modify(call.caller, call.subscription, requested_push(wanted.push_config))
 
     async def subscriptions_verify_push_endpoint(self, call: Call) -> None:
         await self._pushing.verify(call.caller, call.subscription)
@@ -80,6 +76,13 @@ class PushRoutes:
 
     async def subscriptions_push_status(self, call: Call) -> wire.PushReport:
         return _report(await self._watcher.look(call.caller, call.subscription))
+
+    async def push_configuration(self, _call: Call) -> wire.OpenIdConfiguration:
+        issuer = self._identity.issuer
+        return wire.OpenIdConfiguration(issuer, issuer + OPENID_KEYS, ("id_token",), ("public",), (ALGORITHM,), _CLAIMS)
+
+    async def push_keys(self, _call: Call) -> wire.Jwks:
+        return wire.Jwks(msgspec.convert(await self._identity.keys(), list[wire.Jwk]))
 
 
 def requested_push(config: wire.PushConfigBody | None) -> AskedPush | None:
@@ -132,10 +135,10 @@ def _report(status: PushStatus) -> wire.PushReport:
         push_status=status.text,
         state=status.state,
         backlog=status.backlog,
-        last_success=_moment(worker.last_success),
+        last_success=_timestamp(worker.last_success),
         last_error=_error(worker.last_failure),
         error=_error(worker.failure),
-        next_attempt=_moment(worker.next_attempt),
+        next_attempt=_timestamp(worker.next_attempt),
         attempts=[wire_record(wire.PushAttempt, each, time=_timestamp(each.time)) for each in worker.attempts],
     )
 
@@ -144,11 +147,9 @@ def _error(failure: wire.Failure | None) -> wire.PushError | None:
     return None if failure is None else wire_record(wire.PushError, failure, time=_timestamp(failure.time))
 
 
-def _moment(moment: int | None) -> str:
-    return "" if moment is None else _timestamp(moment)
-
-
-def _timestamp(moment: int) -> str:
+def _timestamp(moment: int | None) -> str:
+    if moment is None:
+        return ""
     return f"{datetime.fromtimestamp(moment // 1000, UTC):%Y-%m-%dT%H:%M:%S}.{moment % 1000:03d}Z"
 
 
@@ -166,7 +167,7 @@ class DeliveryRoutes:
     async def push_lease(self, call: Call) -> wire.Lease:
         if not self._pushing.enabled:
             raise Conflict(DISABLED)
-        body = _heartbeat.read(await call.body())
+        body = await call.read(wire.BeatBody, "Invalid Push Lease Arguments")
         heartbeat = _read_heartbeat(body)
         # The user is part of the name, so it differs from other users' holders and the service token's.
         holder = str(uuid.uuid5(uuid.UUID(call.caller.user or _NO_USER), heartbeat.holder))
@@ -178,7 +179,7 @@ class DeliveryRoutes:
     async def push_wait(self, call: Call) -> wire.Ready:
         if not self._pushing.enabled:
             raise Conflict(DISABLED)
-        body = _wait.read(await call.body())
+        body = await call.read(wire.WaitBody, "Invalid Push Wait Arguments")
         subscriptions, seconds = body.subscriptions or [], body.seconds or 0
         if len(subscriptions) > MAX_AWAITED_SUBSCRIPTIONS or not all(map(_ID.fullmatch, subscriptions)):
             raise InvalidInput(f"A push wait is for {MAX_AWAITED_SUBSCRIPTIONS} subscriptions")
@@ -191,7 +192,7 @@ class DeliveryRoutes:
         return wire.Ready(sorted(ready))
 
     async def subscriptions_dead_letter(self, call: Call) -> None:
-        letter = _letter.read(await call.body())
+        letter = await call.read(wire.DeadLetter, "Invalid Dead Letter Arguments")
         prefix, ack_id = ack_prefix(call.project, call.subscription), letter.ack_id or ""
         verdict = Verdict(letter.reason or "", letter.attempts or 0, letter.status or 0)
         if await self._deliverer.is_parallel(call.caller, call.subscription):
@@ -214,12 +215,8 @@ def _read_heartbeat(body: wire.BeatBody) -> Heartbeat:
         raise InvalidInput(f"A push lease holder may hold {MAX_HELD_SUBSCRIPTIONS} subscriptions")
     if len(states) > wire.MAX_STATES or not all(_is_good(state) for state in states.values()):
         raise InvalidInput("Invalid push lease states")
-    return Heartbeat(
-        holder=body.holder or "",
-        held=frozenset(map(SubscriptionId, held)),
-        states={SubscriptionId(each): state for each, state in states.items()},
-        leaving=body.leaving or False,
-    )
+    known = {SubscriptionId(each): state for each, state in states.items()}
+    return Heartbeat(body.holder or "", frozenset(map(SubscriptionId, held)), known, body.leaving or False)
 
 
 def _is_good(state: wire.WorkerState) -> bool:
@@ -234,34 +231,9 @@ def _is_good(state: wire.WorkerState) -> bool:
 
 
 def _target(target: Target) -> wire.PushTarget:
-    form = target.config.google
-    return wire.PushTarget(
-        id=target.id,
-        name=target.path,
-        topic=target.topic,
-        topic_id=target.topic_id,
-        revision=target.revision,
-        ack_deadline_seconds=target.ack_deadline_seconds,
-        push_config=shown_push(target.path.split("/")[2], target.config),
-        parallel=target.is_parallel or msgspec.UNSET,
-        google=msgspec.UNSET
-        if form is None
-        else wire.GooglePush(
-            form.is_wrapped, form.write_metadata, target.counts_attempts, form.service_account, target.identity_token
-        ),
-        secrets=target.secrets,
-    )
-
-
-class PushIdentityRoutes:
-    """The routes for receivers that look up keys; open to everybody."""
-
-    def __init__(self, identity: PushIdentity) -> None:
-        self._identity = identity
-
-    async def push_configuration(self, _call: Call) -> wire.OpenIdConfiguration:
-        issuer = self._identity.issuer
-        return wire.OpenIdConfiguration(issuer, issuer + OPENID_KEYS, ("id_token",), ("public",), (ALGORITHM,), _CLAIMS)
-
-    async def push_keys(self, _call: Call) -> wire.Jwks:
-        return wire.Jwks(msgspec.convert(await self._identity.keys(), list[wire.Jwk]))
+    form, counts, token = target.config.google, target.counts_attempts, target.identity_token
+    google: wire.GooglePush | msgspec.UnsetType = msgspec.UNSET
+    if form is not None:
+        google = wire.GooglePush(form.is_wrapped, form.write_metadata, counts, form.service_account, token)
+    config, parallel = shown_push(target.path.split("/")[2], target.config), target.is_parallel or msgspec.UNSET
+    return wire_record(wire.PushTarget, target, name=target.path, push_config=config, parallel=parallel, google=google)

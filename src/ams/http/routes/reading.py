@@ -51,10 +51,12 @@ _ZERO_QUALITY = re.compile(r";\s*q=0(\.0*)?\s*(;|$)")
 
 
 class ReadingRoutes:
-    """The routes of ranges."""
+    """The routes of ranges, live views and history."""
 
-    def __init__(self, reader: RangeReader, workers: Pool | None = None) -> None:
-        self._reader, self._workers = reader, workers
+    def __init__(
+        self, reader: RangeReader, live: Live, history: MetricsHistory, gate: RequestGate, workers: Pool
+    ) -> None:
+        self._reader, self._live, self._history, self._gate, self._workers = reader, live, history, gate, workers
         self._turn = asyncio.Lock()  # encodes one piece at a time
 
     async def topics_offsets(self, call: Call) -> TopicOffsets:
@@ -75,6 +77,20 @@ class ReadingRoutes:
             made = arrow_stream(pieces, self._turn, self._workers, call.names["project"])
             return Streamed(form, _headers(planned), made)
         return Streamed(form, _headers(planned), in_turn(self._turn, pieces, encoded_lines))
+
+    async def projects_watch(self, call: Call) -> Streamed:
+        tail, chosen = call.parameter("tail") or "", call.parameter("filter") or ""
+        wanted = ViewRequest(_names(call, "topics"), _names(call, "subscriptions"), tail, chosen)
+
+        async def admit(action: str, names: Mapping[str, str]) -> Caller:
+            return await self._gate.admit_again(action, names, list(call.headers), call.query)
+
+        held = STREAMED_BYTES if wanted.tail else VIEW_BYTES
+        return Streamed(EVENTS, VIEW_HEADERS, events(self._live.view(wanted, call.names, admit)), held, is_endless=True)
+
+    async def projects_history(self, call: Call) -> wire.History:
+        topics, subscriptions = _names(call, "topics"), _names(call, "subscriptions")
+        return await self._history.read(call.caller, topics, subscriptions, call.parameter("span") or "hour")
 
 
 def wanted_form(accept: str) -> str:
@@ -144,13 +160,18 @@ async def in_turn(turn: asyncio.Lock, pieces: AsyncIterator[T], made: Callable[[
 
 
 def encoded_lines(messages: Sequence[Stored]) -> bytes:
-    """Return messages as lines of `ReadMessage`: a single join, so each fragment is copied once."""
+    """Return messages as lines of `ReadMessage`."""
+    return _encode_each(messages, b'{"offset":', b',"messageId":"', b"}\n")
+
+
+def _encode_each(messages: Sequence[Stored], start: bytes, middle: bytes, end: bytes) -> bytes:
+    """Return messages, encoded: a single join, so each fragment is copied once."""
     parts: list[bytes] = []
     for first, time, fragments, *_ in runs_of(messages):
         shown = f'","publishTime":"{publish_time(time)}",'.encode()
         for offset, fragment in enumerate(fragments, first):
             number = b"%d" % offset
-            parts += (b'{"offset":', number, b',"messageId":"', number, shown, fragment, b"}\n")
+            parts += (start, number, middle, number, shown, fragment, end)
     return b"".join(parts)
 
 
@@ -170,27 +191,6 @@ def _number(call: Call, name: str, least: int = 0) -> int | None:
     if not _NUMBER.fullmatch(text) or int(text) < least:
         raise InvalidInput(f"Invalid {name}(needs a whole number of {least} or more)")
     return int(text)
-
-
-class WatchRoutes:
-    """The routes of live views and of history."""
-
-    def __init__(self, live: Live, history: MetricsHistory, gate: RequestGate) -> None:
-        self._live, self._history, self._gate = live, history, gate
-
-    async def projects_watch(self, call: Call) -> Streamed:
-        tail, chosen = call.parameter("tail") or "", call.parameter("filter") or ""
-        wanted = ViewRequest(_names(call, "topics"), _names(call, "subscriptions"), tail, chosen)
-
-        async def admit(action: str, names: Mapping[str, str]) -> Caller:
-            return await self._gate.admit_again(action, names, list(call.headers), call.query)
-
-        held = STREAMED_BYTES if wanted.tail else VIEW_BYTES
-        return Streamed(EVENTS, VIEW_HEADERS, events(self._live.view(wanted, call.names, admit)), held, is_endless=True)
-
-    async def projects_history(self, call: Call) -> wire.History:
-        topics, subscriptions = _names(call, "topics"), _names(call, "subscriptions")
-        return await self._history.read(call.caller, topics, subscriptions, call.parameter("span") or "hour")
 
 
 def _names(call: Call, parameter: str) -> list[str]:
@@ -218,14 +218,9 @@ async def events(view: AsyncGenerator[wire.Counts | Tail | None]) -> AsyncIterat
 def _view_event(seen: wire.Counts | Tail) -> bytes:
     if isinstance(seen, wire.Counts):
         return event("counts", seen)
-    parts = [event("skipped", wire.ViewSkipped(seen.skipped))] if seen.skipped else []
-    for first, time, fragments, *_ in runs_of(seen.messages):
-        shown = f'","publishTime":"{publish_time(time)}",'.encode()
-        for offset, fragment in enumerate(fragments, first):
-            number = b"%d" % offset
-            parts += (b'event: message\ndata: {"offset":', number, b',"message":{"messageId":"', number, shown)
-            parts += (fragment, b"}}\n\n")
-    return b"".join(parts)
+    skipped = event("skipped", wire.ViewSkipped(seen.skipped)) if seen.skipped else b""
+    start, middle = b'event: message\ndata: {"offset":', b',"message":{"messageId":"'
+    return skipped + _encode_each(seen.messages, start, middle, b"}}\n\n")
 
 
 def event(name: str, said: msgspec.Struct) -> bytes:

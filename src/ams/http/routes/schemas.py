@@ -26,8 +26,8 @@ class _CandidateMessage(msgspec.Struct, forbid_unknown_fields=True):
     data: str = ""
 
 
-_details = BodyReader(wire.SchemaBody, lambda: InvalidInput("Invalid Schema Arguments"))
-_dry_run = BodyReader(wire.DryRunBody, lambda: InvalidInput("Invalid Dry Run Arguments"))
+_BAD_DRY_RUN_TEXT = "Invalid Dry Run Arguments"
+_details = BodyReader(wire.SchemaBody, "Invalid Schema Arguments")
 _message = msgspec.json.Decoder(_CandidateMessage)
 
 
@@ -69,10 +69,10 @@ class SchemaRoutes:
         return wire.Validated("Message validated successfully")
 
     async def schemas_dry_run(self, call: Call) -> wire.DryRun:
-        wanted = _dry_run.read(await call.body())
+        wanted = await call.read(wire.DryRunBody, _BAD_DRY_RUN_TEXT)
         count = DEFAULT_DRY_RUN if wanted.messages is None else wanted.messages
         if count < 1:
-            raise InvalidInput("Invalid Dry Run Arguments")
+            raise InvalidInput(_BAD_DRY_RUN_TEXT)
         with call.watch_client() as gone:
             return await self._schemas.dry_run(call.caller, call.schema, wanted.topic or "", count, gone=gone)
 
@@ -83,42 +83,27 @@ def _candidate(schema: records.Schema, body: bytes) -> Candidate:
         with contextlib.suppress(ValueError, RecursionError):
             whole = _message.decode(body)
             return message(whole.data, whole.attributes)
-    if schema.content.payload is None:
-        raise InvalidInput("Invalid Schema Payload Arguments")
-    return body if schema.content.type == "json" else _datum(body)
-
-
-def _datum(body: bytes) -> str:
-    if not body:
-        raise bad_request()
-    data = strings(body).get("data")
-    if data is None:
-        raise InvalidInput("Invalid Schema Payload Arguments")
-    return data
+    if schema.content.payload is not None:
+        if schema.content.type == "json":
+            return body
+        if not body:
+            raise bad_request()
+        data = strings(body).get("data")
+        if data is not None:
+            return data
+    raise InvalidInput("Invalid Schema Payload Arguments")
 
 
 def _wire_schema(call: Call, schema: records.Schema) -> wire.Schema:
-    content = schema.content
-    return wire.Schema(
-        uuid=schema.id,
-        name=schema_path(call.project, schema.name),
-        type=content.type,
-        schema=_as_stored(content.payload),
-        attributes=_as_stored(content.attributes),
-    )
+    return wire.Schema(schema.id, schema_path(call.project, schema.name), *_as_stored(schema.content))
 
 
 def _revision(schema: records.Schema) -> wire.Revision:
-    content = schema.content
-    return wire.Revision(
-        revision=revision_id(schema.id, schema.revision),
-        created_on=resource_date(schema.created_on),
-        type=content.type,
-        schema=_as_stored(content.payload),
-        attributes=_as_stored(content.attributes),
-    )
+    revision = revision_id(schema.id, schema.revision)
+    return wire.Revision(revision, resource_date(schema.created_on), *_as_stored(schema.content))
 
 
-def _as_stored(part: str | None) -> Any:
-    """Return stored JSON, unparsed: parsing would be slow for a list of large schemas."""
-    return {} if part is None else msgspec.Raw(part)
+def _as_stored(content: records.SchemaContent) -> tuple[str, Any, Any]:
+    """Return type, rules for data and for attributes, unparsed: parsing would be slow for a list of large schemas."""
+    payload, attributes = ({} if each is None else msgspec.Raw(each) for each in (content.payload, content.attributes))
+    return content.type, payload, attributes

@@ -11,10 +11,12 @@ from ams.wire.actions import RECORDED
 
 
 class ServiceRoutes:
-    """The routes of the service's state and of metrics."""
+    """The routes of the service's state, metrics, and the audit log."""
 
-    def __init__(self, about: ServiceInfo, metrics: metrics.Metrics, usage: metrics.Usage) -> None:
-        self._about, self._metrics, self._usage = about, metrics, usage
+    def __init__(
+        self, about: ServiceInfo, metrics: metrics.Metrics, usage: metrics.Usage, records: AuditRecords
+    ) -> None:
+        self._about, self._metrics, self._usage, self._records = about, metrics, usage, records
 
     async def ams_health_status(self, call: Call) -> wire.Status:
         details = call.parameter("details") == "true"
@@ -43,6 +45,11 @@ class ServiceRoutes:
     async def users_usage_report(self, call: Call) -> wire.UsageReport:
         return await self._usage.report(call.token, *_window(call))
 
+    async def audit_list(self, call: Call) -> wire.Lines:
+        page = page_request(call)
+        asked = event_filter(call.parameter, RECORDED)
+        return await listing(self._records, asked, page.size, page.token)
+
 
 class DoctorRoutes:
     """The routes of the doctors."""
@@ -58,18 +65,6 @@ class DoctorRoutes:
         found, alive = await asyncio.gather(self._service.look(), self._service.nodes_alive())
         nodes = [wire.ServiceNode(each.url, each.name == self._node) for each in alive]
         return wire.ServiceDiagnosis(not any(finding.wrong for finding in found), found, nodes)
-
-
-class AuditRoutes:
-    """The routes of the audit log."""
-
-    def __init__(self, records: AuditRecords) -> None:
-        self._records = records
-
-    async def audit_list(self, call: Call) -> wire.Lines:
-        page = page_request(call)
-        asked = event_filter(call.parameter, RECORDED)
-        return await listing(self._records, asked, page.size, page.token)
 
 
 def _window(call: Call) -> tuple[str, str, str]:

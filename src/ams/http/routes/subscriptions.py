@@ -1,27 +1,31 @@
-"""Subscriptions over HTTP, except pull and acknowledge (contract 9), and their offsets (contract 11.3 to 11.5)."""
+"""Subscriptions over HTTP, except pull and acknowledge (contract 9), their offsets (11.3 to 11.5), options of parallel
+ones (19), and snapshots (19.3).
+"""
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from functools import partial
+from typing import Any, cast
 
 import msgspec
 from msgspec import UNSET
 
+from ams.core import parallel_options as limits
 from ams.core.ack_ids import BAD_ACK_DEADLINE
-from ams.core.clock import Milliseconds, resource_date
+from ams.core.clock import Milliseconds, resource_date, seconds_span, seconds_text
 from ams.core.errors import InvalidInput
-from ams.core.names import ack_prefix, snapshot_reference, subscription_path, topic_path
-from ams.http.bodies import BodyReader, read_access_change, read_access_list
+from ams.core.names import ack_prefix, snapshot_path, snapshot_reference, subscription_path, topic_path
+from ams.core.parallel_options import Changes, DeadLetterPolicy, ParallelOptions, RetryPolicy
 from ams.http.messages import ack_ids_in_turns
-from ams.http.routes.parallel import asked_changes, asked_options, shown_options
-from ams.http.routes.push import requested_push, shown_push
-from ams.http.routing import Call, Versioned, page_request, shown_page
+from ams.http.routes.push import is_empty, requested_push, shown_push
+from ams.http.routing import Call, Versioned, page_request, shown_page, wire_record
 from ams.service import subscriptions
 from ams.service.lookup import without_access_list
 from ams.service.parallel.settlement import Settler, holder_of
 from ams.service.push.configurations import Pushing
-from ams.service.subscription_offsets import Seeker
+from ams.service.subscription_offsets import Seeker, Snapshots
 from ams.storage.registry import records
 from ams.wire import subscriptions as wire
 from ams.wire.projects import Acl
@@ -30,48 +34,51 @@ from ams.wire.push import PushConfig
 _ZULU = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})[T ]([0-9]{2}:[0-9]{2}:[0-9]{2})(?:\.([0-9]{1,9}))?Z")
 _NANOSECONDS_PER_MILLISECOND = 1_000_000
 
-_create = BodyReader(wire.NewSubscription, lambda: InvalidInput("Invalid Subscription Arguments"))
-_update = BodyReader(wire.SubscriptionChanges, lambda: InvalidInput("Invalid Subscription Arguments"))
-_ack_deadline = BodyReader(wire.AckDeadline, lambda: InvalidInput(BAD_ACK_DEADLINE))
-_nack = BodyReader(wire.Nack, lambda: InvalidInput("Invalid ack parameter"))
+_BAD_TEXT = "Invalid Subscription Arguments"
 _BAD_ACCESS_LIST_TEXT = "Invalid Subscription ACL Arguments"
-_seek = BodyReader(wire.Seek, lambda: InvalidInput("Invalid Seek Arguments"))
-_offset = BodyReader(wire.NewOffset, lambda: InvalidInput("Invalid Offset Arguments"))
+_OPTIONS = msgspec.structs.fields(wire.ParallelOptions)  # of a body for parallel subscriptions only
+_REFUSED_CHANGES = {  # fields of a body that `:update` does not change, and why
+    "type": "cannot change",
+    "filter": "cannot change",
+    "enableMessageOrdering": "cannot change",
+    "ackDeadlineSeconds": "is changed by :modifyAckDeadline",
+    "pushConfig": "is changed by :modifyPushConfig",
+}
 
 
 class SubscriptionRoutes:
-    """The routes of subscriptions."""
+    """The routes of subscriptions and their offsets."""
 
-    def __init__(self, subscriptions: subscriptions.Subscriptions, pushing: Pushing, settler: Settler) -> None:
-        self._subscriptions, self._pushing, self._settler = subscriptions, pushing, settler
+    def __init__(
+        self, subscriptions: subscriptions.Subscriptions, pushing: Pushing, settler: Settler, seeker: Seeker
+    ) -> None:
+        self._subscriptions, self._pushing, self._settler, self._seeker = subscriptions, pushing, settler, seeker
 
     async def subscriptions_list(self, call: Call) -> wire.Subscriptions:
         page = await self._subscriptions.list(call.caller, page_request(call))
-        return await shown_page(
-            wire.Subscriptions, "subscriptions", page, lambda each: _wire_record(call.project, each)
-        )
+        return await shown_page(wire.Subscriptions, "subscriptions", page, partial(_shown, call.project))
 
     async def subscriptions_show(self, call: Call) -> Versioned:
         subscription = await self._subscriptions.show(call.caller, call.subscription)
         status = await self._pushing.status(call.project, subscription)
-        return Versioned(_wire_record(call.project, subscription, status), without_access_list(subscription))
+        return Versioned(_shown(call.project, subscription, status), without_access_list(subscription))
 
     async def subscriptions_create(self, call: Call) -> wire.Subscription:
-        wanted = _create.read(await call.body())
+        wanted = await call.read(wire.NewSubscription, _BAD_TEXT)
         subscription = await self._subscriptions.create(
             call.caller,
             call.subscription,
             wanted.topic or "",
             wanted.ack_deadline_seconds or 0,
             push=requested_push(wanted.push_config),
-            options=asked_options(wanted),
+            options=_asked_options(wanted),
         )
-        return _wire_record(call.project, subscription)
+        return _shown(call.project, subscription)
 
     async def subscriptions_update(self, call: Call) -> wire.Subscription:
-        changes = asked_changes(_update.read(await call.body()))
+        changes = _asked_changes(await call.read(wire.SubscriptionChanges, _BAD_TEXT))
         subscription = await self._subscriptions.change(call.caller, call.subscription, changes)
-        return _wire_record(call.project, subscription)
+        return _shown(call.project, subscription)
 
     async def subscriptions_detach(self, call: Call) -> None:
         await self._subscriptions.detach(call.caller, call.subscription)
@@ -81,7 +88,7 @@ class SubscriptionRoutes:
         return {"message": message} if message else None
 
     async def subscriptions_modify_ack_deadline(self, call: Call) -> None:
-        wanted = _ack_deadline.read(await call.body())
+        wanted = await call.read(wire.AckDeadline, BAD_ACK_DEADLINE)
         seconds = wanted.ack_deadline_seconds or 0
         if wanted.ack_ids is UNSET:
             await self._subscriptions.modify_ack_deadline(call.caller, call.subscription, seconds)
@@ -89,7 +96,7 @@ class SubscriptionRoutes:
             await self._extend(call, wanted.ack_ids or [], seconds)
 
     async def subscriptions_extend_leases(self, call: Call) -> None:
-        wanted = _ack_deadline.read(await call.body())
+        wanted = await call.read(wire.AckDeadline, BAD_ACK_DEADLINE)
         await self._extend(call, wanted.ack_ids or [], wanted.ack_deadline_seconds or 0)
 
     async def _extend(self, call: Call, ack_ids: Sequence[str], seconds: int) -> None:
@@ -100,7 +107,7 @@ class SubscriptionRoutes:
         await self._settler.extend(subscription, caller.here.name, ids, seconds, holder=holder_of(caller))
 
     async def subscriptions_nack(self, call: Call) -> None:
-        wanted = _nack.read(await call.body())
+        wanted = await call.read(wire.Nack, "Invalid ack parameter")
         has_failed, delay = wanted.failed is not False, wanted.delay_seconds
         if delay is not None and not has_failed:
             raise InvalidInput("A message that has not failed has no delaySeconds")
@@ -117,23 +124,12 @@ class SubscriptionRoutes:
         return Versioned(found, found.authorized_users)
 
     async def subscriptions_modify_acl(self, call: Call) -> None:
-        names = read_access_list(await call.body(), _BAD_ACCESS_LIST_TEXT)
+        names = await call.read_access_list(_BAD_ACCESS_LIST_TEXT)
         await self._subscriptions.set_access_list(call.caller, call.subscription, names)
 
     async def subscriptions_change_acl(self, call: Call) -> Acl:
-        add, remove = read_access_change(await call.body(), _BAD_ACCESS_LIST_TEXT)
+        add, remove = await call.read_access_change(_BAD_ACCESS_LIST_TEXT)
         return Acl(await self._subscriptions.change_access_list(call.caller, call.subscription, add, remove))
-
-
-def _prefix(call: Call) -> str:
-    return ack_prefix(call.project, call.subscription)
-
-
-class OffsetRoutes:
-    """The routes of offsets."""
-
-    def __init__(self, seeker: Seeker) -> None:
-        self._seeker = seeker
 
     async def subscriptions_offsets(self, call: Call) -> wire.Offsets:
         return await self._seeker.offsets(call.caller, call.subscription)
@@ -144,11 +140,11 @@ class OffsetRoutes:
         return wire.OffsetAt(await self._seeker.offset_at(call.caller, call.subscription, time))
 
     async def subscriptions_modify_offset(self, call: Call) -> None:
-        offset = _offset.read(await call.body()).offset or 0
-        await self._seeker.seek(call.caller, call.subscription, offset)
+        wanted = await call.read(wire.NewOffset, "Invalid Offset Arguments")
+        await self._seeker.seek(call.caller, call.subscription, wanted.offset or 0)
 
     async def subscriptions_seek(self, call: Call) -> wire.Offsets:
-        wanted = _seek.read(await call.body())
+        wanted = await call.read(wire.Seek, "Invalid Seek Arguments")
         if wanted.snapshot is not None:
             if wanted.time is not None or wanted.offset is not None:
                 raise InvalidInput("Give one of time, offset and snapshot")
@@ -161,17 +157,30 @@ class OffsetRoutes:
         return await self._seeker.seek(call.caller, call.subscription, wanted.offset or 0)
 
 
-def _wire_record(project: str, subscription: records.Subscription, push_status: str = "") -> wire.Subscription:
-    shown = wire.Subscription(
+def _prefix(call: Call) -> str:
+    return ack_prefix(call.project, call.subscription)
+
+
+def _shown(project: str, subscription: records.Subscription, push_status: str = "") -> wire.Subscription:
+    options = subscription.parallel or ParallelOptions()
+    retry, letters = options.retry_policy, options.dead_letter_policy
+    ttl, kept = options.expiration_ttl, options.message_retention
+    shown_retry = retry and wire.RetryBackoff(seconds_text(retry.minimum_backoff), seconds_text(retry.maximum_backoff))
+    return wire_record(
+        wire.Subscription,
+        options,
         name=subscription_path(project, subscription.name),
         topic=topic_path(project, subscription.topic),
         push_config=shown_push(project, subscription.push) if subscription.push else PushConfig(),
         ack_deadline_seconds=subscription.ack_deadline_seconds,
         created_on=resource_date(subscription.created_on),
         push_status=push_status,
+        type=limits.PARALLEL if subscription.parallel else "",
+        retry_policy=shown_retry,
+        dead_letter_policy=letters and wire.DeadLetterPolicy(topic_path(project, letters.topic), letters.max_attempts),
+        expiration_policy=None if ttl is None else wire.ExpirationPolicy(seconds_text(ttl)),
+        message_retention_duration="" if kept is None else seconds_text(kept),
     )
-    options = subscription.parallel
-    return shown if options is None else msgspec.structs.replace(shown, **shown_options(project, options))
 
 
 def zulu_time(text: str) -> Milliseconds:
@@ -189,3 +198,99 @@ def zulu_time(text: str) -> Milliseconds:
     except ValueError:
         raise InvalidInput("Time is not in valid Zulu format.") from None
     return Milliseconds(seconds * 1000 + math.ceil(int(fraction.ljust(9, "0")) / _NANOSECONDS_PER_MILLISECOND))
+
+
+def _asked_options(body: wire.NewSubscription) -> ParallelOptions | None:
+    """Return the requested options, None for an ordered subscription. Raises `InvalidInput`."""
+    if body.type not in (None, "", limits.ORDERED, limits.PARALLEL):
+        raise InvalidInput(limits.BAD_TYPE)
+    if body.type != limits.PARALLEL:
+        said = [each.encode_name for each in _OPTIONS if not is_empty(getattr(body, each.name))]
+        if said:
+            raise InvalidInput(f"Only a subscription of type parallel has {', '.join(said)}")
+        return None
+    is_ordered = body.enable_message_ordering or False
+    return ParallelOptions(filter=body.filter or "", enable_message_ordering=is_ordered, **_asked(body))
+
+
+def _asked_changes(body: wire.SubscriptionChanges) -> Changes:
+    """Return the changed options. Raises `InvalidInput` for options that cannot change, and bad spans."""
+    for field in msgspec.structs.fields(body):
+        if field.encode_name in _REFUSED_CHANGES and getattr(body, field.name) is not UNSET:
+            name = field.encode_name
+            raise InvalidInput(f"Field {name} of a subscription {_REFUSED_CHANGES[name]}")
+    return _asked(body)
+
+
+def _asked(body: wire.NewSubscription | wire.SubscriptionChanges) -> Changes:
+    said = ((option, read, getattr(body, field)) for field, (option, read) in _READERS.items())
+    return cast("Changes", {option: read(value) for option, read, value in said if value is not UNSET})
+
+
+def _retry(body: wire.RetryBackoffBody | None) -> RetryPolicy | None:
+    if body is None:
+        return None
+    minimum = _span("minimumBackoff", body.minimum_backoff)
+    maximum = _span("maximumBackoff", body.maximum_backoff)
+    return RetryPolicy(
+        limits.DEFAULT_MINIMUM if minimum is None else minimum, limits.DEFAULT_MAXIMUM if maximum is None else maximum
+    )
+
+
+def _dead_letters(body: wire.DeadLetterPolicyBody | None) -> DeadLetterPolicy | None:
+    if body is None:
+        return None
+    attempts = body.max_delivery_attempts or limits.DEFAULT_ATTEMPTS
+    return DeadLetterPolicy(body.dead_letter_topic or "", attempts)
+
+
+def _ttl(body: wire.ExpirationPolicyBody | None) -> Milliseconds | None:
+    return None if body is None else _span("ttl", body.ttl)
+
+
+def _span(field: str, text: str | None) -> Milliseconds | None:
+    if not text:
+        return None
+    try:
+        return seconds_span(text)
+    except ValueError:
+        raise InvalidInput(f"Field {field} should be seconds such as 10s or 0.5s") from None
+
+
+_READERS: dict[str, tuple[str, Callable[[Any], object]]] = {
+    "retry_policy": ("retry_policy", _retry),
+    "dead_letter_policy": ("dead_letter_policy", _dead_letters),
+    "enable_exactly_once_delivery": ("enable_exactly_once_delivery", bool),
+    "retain_acked_messages": ("retain_acked_messages", bool),
+    "expiration_policy": ("expiration_ttl", _ttl),
+    "message_retention_duration": ("message_retention", partial(_span, "messageRetentionDuration")),
+}
+"""Options that can change, by the fields of bodies: name and reader."""
+
+
+class SnapshotRoutes:
+    """The routes of snapshots."""
+
+    def __init__(self, snapshots: Snapshots) -> None:
+        self._snapshots = snapshots
+
+    async def snapshots_list(self, call: Call) -> wire.Snapshots:
+        page = await self._snapshots.list(call.caller, page_request(call))
+        return await shown_page(wire.Snapshots, "snapshots", page, partial(_snapshot, call.project))
+
+    async def snapshots_show(self, call: Call) -> wire.Snapshot:
+        found, lost = await self._snapshots.show(call.caller, call.snapshot)
+        return _snapshot(call.project, found, lost)
+
+    async def snapshots_create(self, call: Call) -> wire.Snapshot:
+        wanted = await call.read(wire.NewSnapshot, "Invalid Snapshot Arguments")
+        made = await self._snapshots.create(call.caller, call.snapshot, wanted.subscription or "")
+        return _snapshot(call.project, made)
+
+    async def snapshots_delete(self, call: Call) -> None:
+        await self._snapshots.delete(call.caller, call.snapshot)
+
+
+def _snapshot(project: str, snapshot: records.Snapshot, lost: int | None = None) -> wire.Snapshot:
+    name, topic = snapshot_path(project, snapshot.name), topic_path(project, snapshot.topic)
+    return wire.Snapshot(name, topic, resource_date(snapshot.created_on), resource_date(snapshot.expires_on), lost)

@@ -1,41 +1,45 @@
-"""Users (contract 5), their named tokens, and registrations (contract 6)."""
+"""Users (contract 5), their named tokens, registrations (contract 6), and OpenID Connect: issuers, and bindings of
+users to identities there (`docs/reference/openid-connect.md`).
+"""
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from typing import Any
 
 import msgspec
 
 from ams.access.admission import Admission
-from ams.core.clock import Milliseconds, optional_date, resource_date
+from ams.core import issuer
+from ams.core.clock import Milliseconds
 from ams.core.errors import InvalidInput
-from ams.core.names import RegistrationId, TokenName, UserId
+from ams.core.names import BindingName, IssuerName, RegistrationId, TokenName, UserId
 from ams.core.public_keys import PublicKey, client_email
-from ams.http.bodies import BodyReader, first_value, strings
+from ams.http.bodies import bad_request, first_value, strings
 from ams.http.routing import Call, Versioned, page_request, shown_list, shown_page, wire_record
-from ams.service import users
-from ams.service.users import Tokens
+from ams.service import issuers
+from ams.service.users import Registrations, Tokens, Users
 from ams.storage.audit.event import moment
 from ams.storage.registry import records
 from ams.storage.registry.records import UserDetails
 from ams.wire import users as wire
 from ams.wire.base import Nothing
 
-_user = BodyReader(wire.UserBody, lambda: InvalidInput("Invalid User Arguments"))
+_BAD_USER_TEXT = "Invalid User Arguments"
 _new_token = msgspec.json.Decoder(wire.NewToken)
-_applicant = BodyReader(wire.ApplicantBody, lambda: InvalidInput("Invalid User Arguments"))
+_ANSWER_FIELDS = frozenset({"name", "source", "keys"})  # fields of answers only: the path has the issuer's name
+_new_issuer = msgspec.json.Decoder(dict[str, Any])
 
 
 class UserRoutes:
-    """The routes of users."""
+    """The routes of users, their named tokens, and registrations."""
 
-    def __init__(self, users: users.Users, admission: Admission) -> None:
-        self._users, self._admission = users, admission
+    def __init__(self, users: Users, admission: Admission, tokens: Tokens, registrations: Registrations) -> None:
+        self._users, self._admission, self._tokens, self._registrations = users, admission, tokens, registrations
 
     async def users_list(self, call: Call) -> wire.Users:
         project = await self._users.project_filter(call.parameter("project") or "")
-        page = await self._users.list(
-            call.caller, page_request(call), project=project, details=call.parameter("details") == "true"
-        )
+        details = call.parameter("details") == "true"
+        page = await self._users.list(call.caller, page_request(call), project=project, details=details)
         return await shown_page(wire.Users, "users", page, shown_user)
 
     async def users_show(self, call: Call) -> Versioned:
@@ -46,33 +50,23 @@ class UserRoutes:
         return shown_user(await self._users.by_token(call.caller, call.names["token"]))
 
     async def users_by_uuid(self, call: Call) -> wire.User:
-        user = await self._users.by_uuid(call.caller, UserId(call.names["uuid"]))
-        return shown_user(user)
+        return shown_user(await self._users.by_uuid(call.caller, UserId(call.names["uuid"])))
 
     async def users_profile(self, call: Call) -> wire.User:
         caller = await self._admission.admit_oneself(call.token)
         return shown_user(await self._users.profile(caller))
 
     async def users_create(self, call: Call) -> wire.User:
-        details = _details(_user.read(await call.body()))
-        return shown_user(await self._users.create(call.caller, call.user, details))
+        return shown_user(await self._users.create(call.caller, call.user, await _read_details(call)))
 
     async def users_update(self, call: Call) -> wire.User:
-        details = _details(_user.read(await call.body()))
-        return shown_user(await self._users.update(call.caller, call.user, details))
+        return shown_user(await self._users.update(call.caller, call.user, await _read_details(call)))
 
     async def users_refresh_token(self, call: Call) -> wire.User:
         return shown_user(await self._users.refresh_token(call.caller, call.user))
 
     async def users_delete(self, call: Call) -> None:
         await self._users.delete(call.caller, call.user)
-
-
-class TokenRoutes:
-    """The routes of named tokens."""
-
-    def __init__(self, tokens: Tokens) -> None:
-        self._tokens = tokens
 
     async def tokens_list(self, call: Call) -> wire.NamedTokens:
         return wire.NamedTokens([_shown_token(each) for each in await self._tokens.list(call.caller, call.user)])
@@ -97,15 +91,8 @@ class TokenRoutes:
     async def tokens_revoke(self, call: Call) -> None:
         await self._tokens.revoke(call.caller, call.user, TokenName(call.names["token"]))
 
-
-class RegistrationRoutes:
-    """The routes of registrations."""
-
-    def __init__(self, registrations: users.Registrations) -> None:
-        self._registrations = registrations
-
     async def registrations_new_user(self, call: Call) -> wire.Registration:
-        wanted = _applicant.read(await call.body())
+        wanted = await call.read(wire.ApplicantBody, _BAD_USER_TEXT)
         applicant = records.Applicant(**{name: value or "" for name, value in msgspec.structs.asdict(wanted).items()})
         return _shown_registration(await self._registrations.register(applicant))
 
@@ -131,10 +118,8 @@ class RegistrationRoutes:
 
 def shown_user(user: records.User) -> wire.User:
     """Return a user for the wire, with the fields that the use case left visible."""
-    dates = {"created_on": resource_date(user.created_on), "modified_on": resource_date(user.modified_on)}
     places = [wire_record(wire.Membership, each) for each in user.memberships]
-    names = {"token": user.token or "", "created_by": user.created_by or ""}
-    return wire_record(wire.User, user, uuid=user.id, projects=places, **dates, **names)
+    return wire_record(wire.User, user, uuid=user.id, projects=places)
 
 
 def grants(entries: Sequence[wire.MembershipBody]) -> tuple[records.Grant, ...]:
@@ -142,7 +127,8 @@ def grants(entries: Sequence[wire.MembershipBody]) -> tuple[records.Grant, ...]:
     return tuple(records.Grant(entry.project or "", tuple(entry.roles or ())) for entry in entries)
 
 
-def _details(body: wire.UserBody) -> UserDetails:
+async def _read_details(call: Call) -> UserDetails:
+    body = await call.read(wire.UserBody, _BAD_USER_TEXT)
     texts = {name: getattr(body, name) or "" for name in wire.ApplicantBody.__struct_fields__}
     given = None if body.projects is None else grants(body.projects)
     roles = None if body.service_roles is None else tuple(body.service_roles)
@@ -173,13 +159,9 @@ def _moment(text: str | None) -> Milliseconds | None:
 
 
 def _shown_token(token: records.NamedToken, text: str = "") -> wire.Token:
-    dates = {"expires_on": optional_date(token.expires_on), "last_used": optional_date(token.last_used)}
     rights = None if token.rights is None else [wire.Right(*each) for each in token.rights]
     email = client_email(token.name, token.key_id) if token.key_id else ""
-    return wire_record(
-        wire.Token, token, created_on=resource_date(token.created_on), created_by=token.created_by or "", **dates,
-        rights=rights, key_id=token.key_id or "", client_email=email, token=text,
-    )  # fmt: skip
+    return wire_record(wire.Token, token, rights=rights, client_email=email, token=text)
 
 
 def _identity(call: Call) -> RegistrationId:
@@ -187,13 +169,73 @@ def _identity(call: Call) -> RegistrationId:
 
 
 def _shown_registration(registration: records.Registration) -> wire.Registration:
-    return wire.Registration(
-        uuid=registration.id,
-        **asdict(registration.applicant),
-        status=registration.status,
-        registered_at=resource_date(registration.registered_at),
-        decline_comment=registration.decline_comment,
-        activation_token=registration.activation_token,
-        modified_by=registration.modified_by or "",
-        modified_at=optional_date(registration.modified_at),
-    )
+    return wire_record(wire.Registration, registration, uuid=registration.id, **asdict(registration.applicant))
+
+
+class IssuerRoutes:
+    """The routes of issuers and bindings."""
+
+    def __init__(self, issuers: issuers.Issuers, bindings: issuers.IdentityBindings) -> None:
+        self._issuers, self._bindings = issuers, bindings
+
+    async def issuers_list(self, call: Call) -> wire.Issuers:
+        return wire.Issuers(await shown_list(await self._issuers.list(), _shown_issuer))
+
+    async def issuers_show(self, call: Call) -> Versioned:
+        found = await self._issuers.show(_name(call))
+        return Versioned(_shown_issuer(found), issuers.without_secret(found.issuer))
+
+    async def issuers_create(self, call: Call) -> wire.Issuer:
+        wanted = _read_issuer(_name(call), await call.body())
+        return _shown_issuer(await self._issuers.create(call.caller, wanted))
+
+    async def issuers_update(self, call: Call) -> wire.Issuer:
+        wanted = _read_issuer(_name(call), await call.body())
+        return _shown_issuer(await self._issuers.update(call.caller, wanted))
+
+    async def issuers_delete(self, call: Call) -> None:
+        await self._issuers.delete(call.caller, _name(call))
+
+    async def bindings_list(self, call: Call) -> wire.Bindings:
+        found = await self._bindings.list(call.caller, call.user)
+        return wire.Bindings(await shown_list(found, _shown_binding))
+
+    async def bindings_create(self, call: Call) -> wire.Binding:
+        wanted = await call.read(wire.BindingBody)
+        identity = wanted.issuer or "", wanted.subject or ""
+        return _shown_binding(await self._bindings.create(call.caller, call.user, _binding(call), *identity))
+
+    async def bindings_delete(self, call: Call) -> None:
+        await self._bindings.delete(call.caller, call.user, _binding(call))
+
+
+def _name(call: Call) -> IssuerName:
+    return IssuerName(call.names["issuer"])
+
+
+def _binding(call: Call) -> BindingName:
+    return BindingName(call.names["binding"])
+
+
+def _shown_binding(binding: records.Binding) -> wire.Binding:
+    return wire_record(wire.Binding, binding)
+
+
+def _read_issuer(name: IssuerName, body: bytes) -> issuer.Issuer:
+    """Parse a body like the file of issuers: unknown fields are refused, because a misspelled one would have no effect.
+
+    Fields of answers are ignored, so that an answer may be changed and sent back.
+    """
+    try:
+        given = _new_issuer.decode(body)
+    except (ValueError, RecursionError):
+        raise bad_request() from None
+    fields = {field: value for field, value in given.items() if value is not None and field not in _ANSWER_FIELDS}
+    return issuer.read_issuer({**fields, "name": name})
+
+
+def _shown_issuer(listed: issuers.ListedIssuer) -> wire.Issuer:
+    secret = issuers.KEPT if listed.issuer.client_secret else ""
+    roles = [wire_record(wire.RoleRule, rule) for rule in listed.issuer.roles]
+    keys = wire_record(wire.IssuerKeys, listed.keys)
+    return wire_record(wire.Issuer, listed.issuer, source=listed.source, client_secret=secret, roles=roles, keys=keys)

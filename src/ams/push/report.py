@@ -66,26 +66,21 @@ class WorkerReport:
     """State and counters of one worker. Times are milliseconds since the epoch."""
 
     __slots__ = (
-        "_attempts", "_failure", "_last_failure", "_last_success", "_next_attempt", "_path", "_stopped", "_sums",
-        "_tally", "_undecodable", "changed",
+        "_attempts", "_last_failure", "_last_success", "_next_attempt", "_path", "_stopped", "_sums", "_tally",
+        "_undecodable", "changed", "failure",
     )  # fmt: skip
 
     def __init__(self, path: str, tally: DeliveryTally) -> None:
         self._path, self._tally = path, tally
         self._sums = Sums()
         self._attempts: deque[Attempt] = deque(maxlen=MAX_ATTEMPTS_KEPT)
-        self._failure: Failure | None = None
+        self.failure: Failure | None = None  # the present one
         self._last_failure: Failure | None = None
         self._last_success: int | None = None
         self._next_attempt: int | None = None
         self._stopped = False
         self._undecodable = 0
         self.changed = True  # whether anything happened since this was set to False
-
-    @property
-    def failure(self) -> Failure | None:
-        """The present failure."""
-        return self._failure
 
     def note_attempt(self, attempt: Attempt) -> None:
         """Record a request, and whether it succeeded."""
@@ -107,7 +102,7 @@ class WorkerReport:
 
     def dead_lettered(self) -> None:
         """Record a dead letter; clears the failure."""
-        self._failure = None  # reported as dead, not as recovered
+        self.failure = None  # reported as dead, not as recovered
         for sums in self._sums_to_update():
             sums.dead += 1
 
@@ -123,15 +118,10 @@ class WorkerReport:
 
     def record_failure(self, failure: Failure, reason: str = "") -> None:
         """Record a failure; `reason` replaces its detail in the log."""
-        if self._failure is None:
-            logger.warning(
-                "push.failing",
-                subscription=self._path,
-                what=failure.what,
-                status=failure.status,
-                reason=reason or failure.detail,
-            )
-        self._failure = self._last_failure = failure
+        if self.failure is None:
+            what, status, said = failure.what, failure.status, reason or failure.detail
+            logger.warning("push.failing", subscription=self._path, what=what, status=status, reason=said)
+        self.failure = self._last_failure = failure
         self.changed = True
 
     def record_stop(self, failure: Failure) -> None:
@@ -141,9 +131,9 @@ class WorkerReport:
 
     def note_recovery(self) -> None:
         """Clear the failure; the last one stays known (P5)."""
-        if self._failure is not None:
+        if self.failure is not None:
             logger.info("push.recovered", subscription=self._path)
-            self._failure = None
+            self.failure = None
             self.changed = True
 
     def waiting(self, until: int | None) -> None:
@@ -154,8 +144,8 @@ class WorkerReport:
     def state(self, circuit: str, batch: int, outstanding: int | None = None) -> WorkerState:
         """Return the state. `batch`: messages per delivery; `outstanding`: deliveries under way."""
         return WorkerState(
-            phase=STOPPED if self._stopped else RETRYING if self._failure else ACTIVE,
-            failure=self._failure,
+            phase=STOPPED if self._stopped else RETRYING if self.failure else ACTIVE,
+            failure=self.failure,
             last_failure=self._last_failure,
             last_success=self._last_success,
             next_attempt=self._next_attempt,

@@ -18,12 +18,13 @@ import json
 import os
 import socket
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
 import structlog
 
 from ams.core.errors import AmsError, Unusable
+from ams.storage.files import short_path
 from ams.storage.log.embedded import EmbeddedLog, LogFile
 
 SOCKET = "control"  # file name in the data folder
@@ -161,7 +162,7 @@ def keep(folder: str) -> KeptFiles:
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     sock.settimeout(ANSWER_SECONDS)
     try:
-        with _short_path(folder) as path:
+        with short_path(folder, SOCKET) as path:
             sock.connect(path)
     except OSError as error:
         sock.close()
@@ -184,7 +185,7 @@ def _bind_socket(folder: str) -> socket.socket:
         os.unlink(os.path.join(folder, SOCKET))
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        with _short_path(folder) as path:
+        with short_path(folder, SOCKET) as path:
             sock.bind(path)
         # No client can connect before it listens.
         os.chmod(os.path.join(folder, SOCKET), 0o600)
@@ -192,13 +193,3 @@ def _bind_socket(folder: str) -> socket.socket:
         sock.close()
         raise
     return sock
-
-
-@contextlib.contextmanager
-def _short_path(folder: str) -> Iterator[str]:
-    """Yield a short path of the socket, for a folder at any depth: a socket's path may have 107 bytes."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        yield f"/proc/self/fd/{handle}/{SOCKET}"
-    finally:
-        os.close(handle)

@@ -63,9 +63,6 @@ def name_at(path: str, *kinds: str) -> Callable[[Message], PubsubName]:
     return lambda request: read_name(text(request), *kinds)
 
 
-OF_PROJECT, OF_SUBSCRIPTION = name_at("project"), name_at("subscription", SUBSCRIPTIONS)
-
-
 def check_new_name(name: PubsubName) -> None:
     """Raise `InvalidInput` unless a new resource may have this name."""
     if not is_google_name(name.leaf):

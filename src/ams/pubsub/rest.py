@@ -122,7 +122,6 @@ class Rest:
         """`is_open`: no tokens and no TLS (emulator). Otherwise TLS ends here or at a proxy."""
         self._calls = calls
         self._rpcs = {rpc.name: (service, rpc) for service, rpcs in services.items() for rpc in rpcs}
-        self._requests = tuple((name, rpc.request) for name, (_, rpc) in self._rpcs.items())
         self._bodies, self._new_id, self._proxies, self._is_open = bodies, new_id, proxies, is_open
         self._scheme = "http" if is_open else "https"
 
@@ -212,7 +211,7 @@ class Rest:
         if parse_qs(_decode(scope["query_string"])).get("version", ["v1"]) != ["v1"]:
             return _error(404, "NOT_FOUND", "Only the version v1 is there.")
         host = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"host"), "")
-        return RestAnswer(200, msgspec.json.encode(describe(f"{self._scheme}://{host}/", self._requests)))
+        return RestAnswer(200, msgspec.json.encode(describe(f"{self._scheme}://{host}/")))
 
 
 @contextlib.contextmanager

@@ -236,7 +236,7 @@ def target(path: str, deadline: int = 10) -> Target:
 @contextlib.asynccontextmanager
 async def open_upstream(reference: ReferenceAms) -> AsyncIterator[HttpUpstream]:
     async with AsyncClient(reference.url, TOKEN, retry=None) as client:
-        waiting = LongPoller(client, Poller(random.Random(1)), seconds=1)
+        waiting = LongPoller(client, random.Random(1), seconds=1)
         yield HttpUpstream(client, waiting)
         await waiting.close()
 

@@ -337,7 +337,7 @@ def routes(
         DoctorRoutes(doctor, service_doctor, nodes.name),
         PushRoutes(pushing, PushSecrets(registry, pushing.settle), cases.push_watcher),
         PushIdentityRoutes(push.identity),
-        DeliveryRoutes(push.assignment, pushing, deliverer, working.puller, push.dead_letters, leases),
+        DeliveryRoutes(push.assignment, pushing, deliverer, working.puller, flow.dead_letters, leases),
         SubscriptionRoutes(cases.subscriptions, pushing, leases),
         SnapshotRoutes(cases.snapshots),
         ReadingRoutes(cases.reader, flow.workers),

@@ -54,7 +54,6 @@ class Push:
 
     pushing: Pushing
     assignment: Assignment
-    dead_letters: DeadLetters
     identity: PushIdentity
     runner: PushRunner | None  # workers of this process; None if others deliver
     reach: Reach | None  # None while push is disabled
@@ -129,7 +128,7 @@ def push_of(
             registry, True, settings.push_worker_token, reach.endpoints, server, assignment, not reach.driven,
             settings.pubsub_emulator,
         )  # fmt: skip
-    return Push(pushing, assignment, dead_letters, identity, runner, reach)
+    return Push(pushing, assignment, identity, runner, reach)
 
 
 def _drive(settings: Settings) -> "DrivenPushServer | None":

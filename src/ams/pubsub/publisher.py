@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 
 from ams.core.clock import Milliseconds
-from ams.core.errors import InvalidInput, NotFound
+from ams.core.errors import InvalidInput
 from ams.core.names import SchemaName, SubscriptionName, TopicName
 from ams.pubsub import fields, messages, resources
 from ams.pubsub import protos as pb
 from ams.pubsub.calls import PubsubCall, Rpc, bind_change, bind_rpc
-from ams.pubsub.errors import Missing
+from ams.pubsub.errors import name_missing
 from ams.pubsub.fields import SCHEMAS, SNAPSHOTS, SUBSCRIPTIONS, PubsubName
 from ams.pubsub.protos import Message
 from ams.pubsub.schemas import ENCODINGS
@@ -91,15 +91,13 @@ class PublisherRpcs:
         encoding = ENCODINGS.get(settings.encoding, "")
         if not encoding:
             raise InvalidInput("The encoding of the schema must be JSON or BINARY (argument=schema_settings.encoding).")
-        try:
+        with name_missing(leaf):
             await self._schemas.show(call.caller, SchemaName(leaf))
             ids = (settings.first_revision_id, settings.last_revision_id)
             first, last = [
                 (await self._schemas.revision_by_id(call.caller, SchemaName(leaf), each)).revision if each else None
                 for each in ids
             ]
-        except NotFound:
-            raise Missing(leaf) from None
         return settings.schema, SchemaUse(encoding, first, last)
 
     async def list(self, call: PubsubCall, request: Message) -> Message:

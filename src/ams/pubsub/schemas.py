@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from ams.core.errors import Conflict, InvalidInput, NotFound
+from ams.core.errors import Conflict, InvalidInput
 from ams.core.names import SchemaName, is_resource_name, revision_id
 from ams.pubsub import fields
 from ams.pubsub import protos as pb
 from ams.pubsub.calls import PubsubCall, Rpc, bind_change, bind_rpc
-from ams.pubsub.errors import Missing
+from ams.pubsub.errors import name_missing
 from ams.pubsub.fields import SCHEMAS, PubsubName
 from ams.pubsub.leases import MAX_RESPONSE_BYTES
 from ams.pubsub.messages import in_answers
@@ -131,12 +131,10 @@ class SchemaRpcs:
 
     async def _find(self, call: PubsubCall, leaf: str, revision: str = "") -> Schema:
         name = SchemaName(leaf)
-        try:
+        with name_missing(f"{leaf}@{revision}" if revision else leaf):
             if not revision:
                 return await self._schemas.show(call.caller, name)
             return await self._schemas.revision_by_id(call.caller, name, revision)
-        except NotFound:
-            raise Missing(f"{leaf}@{revision}" if revision else leaf) from None
 
     async def _check_room(self, call: PubsubCall, name: SchemaName) -> None:
         if len(await self._schemas.revisions(call.caller, name)) >= MAX_REVISIONS_TRIED:

@@ -1,21 +1,20 @@
 """The service Subscriber, but for streams: subscriptions, snapshots, seeking, and single calls of consumers."""
 
 import asyncio
-import contextlib
 import secrets
-from collections.abc import Awaitable, Iterator, Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 
 from ams.access.permissions import CONSUMER
 from ams.access.rates import QuotaSlots
-from ams.core.errors import Conflict, InvalidInput, NotFound
+from ams.core.errors import Conflict, InvalidInput
 from ams.core.names import SnapshotName, SubscriptionName, TopicName
 from ams.core.parallel_options import DeadLetterPolicy
 from ams.core.push_config import AskedPush
 from ams.pubsub import fields, messages, resources
 from ams.pubsub import protos as pb
 from ams.pubsub.calls import PubsubCall, Rpc, bind_change, bind_rpc
-from ams.pubsub.errors import Missing
+from ams.pubsub.errors import Missing, name_missing
 from ams.pubsub.fields import SNAPSHOTS, SUBSCRIPTIONS, TOPICS, PubsubName
 from ams.pubsub.leases import MAX_RESPONSE_BYTES, Leases, check_ids, check_seconds
 from ams.pubsub.protos import Message
@@ -146,7 +145,7 @@ class SubscriberRpcs:
     async def create_snapshot(self, call: PubsubCall, request: Message) -> Message:
         fields.check_new_name(call.name)
         subscription = fields.name_in(request.subscription, call.project, SUBSCRIPTIONS)
-        with _about(subscription):
+        with name_missing(subscription):
             await self._subscriptions.show(call.caller, SubscriptionName(subscription))
         made = await self._snapshots.create(
             call.caller, SnapshotName(call.name.leaf), subscription, labels=fields.labels(request.labels)
@@ -184,7 +183,7 @@ class SubscriberRpcs:
         elif target == "snapshot":
             await self._seeker.require(call.caller, name)
             snapshot = fields.name_in(request.snapshot, call.project, SNAPSHOTS)
-            with _about(snapshot):
+            with name_missing(snapshot):
                 await self._seeker.seek_snapshot(call.caller, name, SnapshotName(snapshot))
         else:
             raise InvalidInput("You have passed an invalid argument to the service (argument=target).")
@@ -254,15 +253,6 @@ class SubscriberRpcs:
     async def _require_letters(self, call: PubsubCall, policy: DeadLetterPolicy | None) -> None:
         if policy is not None:
             await self._require_topic(call, policy.topic)
-
-
-@contextlib.contextmanager
-def _about(leaf: str) -> Iterator[None]:
-    """Name the missing resource, where a call names several."""
-    try:
-        yield
-    except NotFound as error:
-        raise Missing(leaf) from error
 
 
 def _new(asked: Message) -> PubsubName:

@@ -179,7 +179,7 @@ class Rest:
                 held.enter_context(_cancelled_when_left(receive, scope))
             in_numbers = _shows_numbers(scope["query_string"])
             with self._bodies.hold_body(body, holders):
-                return _request(binding, rpc, scope, body, self._calls.most_payload)
+                return _request(binding, scope, body, self._calls.most_payload)
 
         def to_json(found: bytes) -> bytes:
             return msgspec.json.encode(show(binding.answer.FromString(found), in_numbers))
@@ -231,9 +231,9 @@ def _cancelled_when_left(receive: Receive, scope: Scope) -> Iterator[None]:
         left.cancel()
 
 
-def _request(binding: RouteBinding, rpc: Rpc, scope: Scope, body: bytes, most: int) -> Message:
+def _request(binding: RouteBinding, scope: Scope, body: bytes, most: int) -> Message:
     """Return the request of a method, with the limits of gRPC. Raises `BadPayload`, and as `read`."""
-    request = rpc.request()
+    request = binding.request()
     if binding.body:
         fill(request if binding.body == WHOLE else getattr(request, binding.body), read_json(body))
     fill(request, read_query(request.DESCRIPTOR, _decode(scope["query_string"]), _SYSTEM))
@@ -242,7 +242,7 @@ def _request(binding: RouteBinding, rpc: Rpc, scope: Scope, body: bytes, most: i
     for name in outer:
         inner = getattr(inner, name)
     setattr(inner, last, field_in(binding, scope["path"].removeprefix(_PREFIX)))
-    return read(rpc.request, request.SerializeToString(), most)
+    return read(binding.request, request.SerializeToString(), most)
 
 
 def _shows_numbers(query: bytes) -> bool:

@@ -23,7 +23,6 @@ ACTIVE, RETRYING, STOPPED = "active", "retrying", "stopped"
 PARALLEL_ELSEWHERE = "A subscription of type parallel is delivered by processes that lease messages, as ams push does"
 
 logger = structlog.get_logger("ams.push")
-States = Mapping[str, WorkerState]  # how deliveries go, by the resource name of the subscription
 
 
 def text(path: str, state: WorkerState) -> str:
@@ -170,8 +169,8 @@ _COUNTED: Mapping[str, tuple[str, Callable[[Sums], float]]] = {
 }
 
 
-def gauges(states: States, *, by_path: bool) -> Iterator[Figure]:
-    """Yield what goes up and down."""
+def gauges(states: Mapping[str, WorkerState], *, by_path: bool) -> Iterator[Figure]:
+    """Yield what goes up and down; `states` are by the resource name of the subscription."""
     phases = Counter(each.phase for each in states.values())
     values = [({"state": phase}, phases[phase]) for phase in (ACTIVE, RETRYING, STOPPED)]
     yield Figure("ams_push_subscriptions", "Subscriptions delivered by this process, by how it goes.", values)

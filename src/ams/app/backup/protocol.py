@@ -159,37 +159,31 @@ class KeptFiles:
 
 def keep(folder: str) -> KeptFiles:
     """Ask the service of a folder to keep its files. Raises `Unusable` if it does not answer."""
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    sock.settimeout(ANSWER_SECONDS)
-    try:
-        with short_path(folder, SOCKET) as path:
-            sock.connect(path)
-    except OSError as error:
-        sock.close()
-        raise Unusable(
-            f"data folder {folder} is in use, but its service does not answer ({error.strerror}); "
-            "is it just starting or ending, or another user's?"
-        ) from error
-    kept = KeptFiles(sock, folder)
-    try:
+    with contextlib.ExitStack() as made:
+        sock = made.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+        sock.settimeout(ANSWER_SECONDS)
+        try:
+            with short_path(folder, SOCKET) as path:
+                sock.connect(path)
+        except OSError as error:
+            raise Unusable(
+                f"data folder {folder} is in use, but its service does not answer ({error.strerror}); "
+                "is it just starting or ending, or another user's?"
+            ) from error
+        kept = made.enter_context(contextlib.closing(KeptFiles(sock, folder)))
         kept.confirm()
-    except BaseException:
-        kept.close()
-        raise
-    return kept
+        made.pop_all()
+        return kept
 
 
 def _bind_socket(folder: str) -> socket.socket:
     """Return a listening socket in the folder, for its owner only. Replaces the socket of a killed service."""
     with contextlib.suppress(FileNotFoundError):
         os.unlink(os.path.join(folder, SOCKET))
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
+    with contextlib.ExitStack() as made:
+        sock = made.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
         with short_path(folder, SOCKET) as path:
             sock.bind(path)
-        # No client can connect before it listens.
-        os.chmod(os.path.join(folder, SOCKET), 0o600)
-    except OSError:
-        sock.close()
-        raise
-    return sock
+        os.chmod(os.path.join(folder, SOCKET), 0o600)  # no client can connect before it listens
+        made.pop_all()
+        return sock

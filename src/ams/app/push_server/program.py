@@ -70,8 +70,6 @@ class RunningPushServer:
 
     address: str
     operations: str
-    workers: Workers
-    condition: Condition
 
 
 @contextlib.asynccontextmanager
@@ -101,7 +99,7 @@ async def running(settings: PushSettings, supervisor: Supervisor) -> AsyncIterat
         address = await stack.enter_async_context(listening(settings, follower, condition))
         await follower.start(supervisor)
         try:
-            yield RunningPushServer(address, url_of("http", aside), workers, condition)
+            yield RunningPushServer(address, url_of("http", aside))
         finally:
             figures.draining = True
             await follower.stop(DRAIN_SECONDS)

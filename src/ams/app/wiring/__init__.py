@@ -31,8 +31,6 @@ from ams.service.subscriptions import Subscriptions
 from ams.service.users import create_first_admin, push_worker
 from ams.storage.files import Disk
 
-__all__ = ["Service", "service"]
-
 logger = structlog.get_logger("ams")
 
 

@@ -62,7 +62,7 @@ class PublisherRpcs:
         return resources.topic_message(call.project, made)
 
     async def update(self, call: PubsubCall, request: Message) -> Message:
-        changed = fields.mask(request, "Topic", resources.TOPIC_FIELDS, resources.TOPIC_CHANGES)
+        changed = fields.mask(request, "Topic", resources.TOPIC_CHANGES)
         fields.refuse(request.topic, resources.TOPIC_REFUSED)
         name = TopicName(call.name.leaf)
         topic = await self._topics.show(call.caller, name)

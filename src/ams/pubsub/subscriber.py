@@ -91,7 +91,7 @@ class SubscriberRpcs:
         return await self._show(call, await self._find(call))
 
     async def update(self, call: PubsubCall, request: Message) -> Message:
-        changed = fields.mask(request, "Subscription", resources.SUBSCRIPTION_FIELDS, resources.SUBSCRIPTION_CHANGES)
+        changed = fields.mask(request, "Subscription", resources.SUBSCRIPTION_CHANGES)
         fields.refuse(request.subscription, resources.SUBSCRIPTION_REFUSED)
         before = await self._find(call)
         topic = await self._topic_of(before)
@@ -157,8 +157,7 @@ class SubscriberRpcs:
         return resources.snapshot_message(call.project, found)
 
     async def update_snapshot(self, call: PubsubCall, request: Message) -> Message:
-        known = frozenset(pb.Snapshot.DESCRIPTOR.fields_by_name)
-        changed = fields.mask(request, "Snapshot", known, frozenset({"labels", "expire_time"}))
+        changed = fields.mask(request, "Snapshot", ("labels", "expire_time"))
         wanted = fields.merge(pb.Snapshot(), request.snapshot, request.update_mask)
         labels, name = fields.labels(wanted.labels), SnapshotName(call.name.leaf)
         if "expire_time" in changed:

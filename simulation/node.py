@@ -11,7 +11,8 @@ import shutil
 from collections import Counter
 
 from ams.app.lifecycle import State, serve_api
-from ams.app.wiring import Service, service
+from ams.app.wiring import service
+from ams.app.wiring.assembly import Service
 from ams.core.clock import Milliseconds
 from ams.core.settings import Bytes, Seconds, Settings
 from ams.core.supervisor import Supervisor

@@ -149,7 +149,7 @@ async def _connect(_address: object, port: int) -> Any:
 
 async def _skip_tls(plain: Any, _trust: object, _host: str) -> Any:
     _, wire = await SimProcess.running().loop.create_connection(endpoint_connection._Wire, sock=plain)
-    return endpoint_connection.Stream(wire)  # type: ignore[arg-type]
+    return wire
 
 
 def _is_dying() -> bool:

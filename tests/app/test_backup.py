@@ -20,9 +20,8 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from ams.app.backup import restore, take
-from ams.app.backup.files import SYNC_SLICE_BYTES, copy_file
-from ams.app.backup.live_copy import _copy, _moment, _source
+from ams.app.backup.files import SYNC_SLICE_BYTES, copy_file, restore
+from ams.app.backup.live_copy import _copy, _moment, _source, take
 from ams.app.backup.protocol import keep, serve_backups
 from ams.app.maintenance import check_folder
 from ams.core.errors import Damaged, Unusable

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from ams.app.backup import take
+from ams.app.backup.live_copy import take
 from ams.core.telemetry import REQUEST, add_request
 from ams.http.audit import shown_path
 from ams.service.topics import Topics

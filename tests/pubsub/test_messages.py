@@ -28,7 +28,7 @@ from ams.core.errors import TooLarge
 from ams.core.messages import Stored
 from ams.core.names import Offset
 from ams.core.settings import Settings
-from ams.pubsub.consumer_calls import takes_long_errors
+from ams.pubsub.leases import takes_long_errors
 from ams.pubsub.messages import messages_to_publish, received_messages
 from ams.pubsub.requests import read
 from ams.service.parallel.pulls import LeaseBatch

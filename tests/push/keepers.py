@@ -11,7 +11,7 @@ from ams.core.push_config import HTTP_ENDPOINT, PushConfig
 from ams.push.attempts import WorkerDependencies
 from ams.push.report import DeliveryTally
 from ams.push.sender import EndpointAnswer, Headers
-from ams.push.upstream import HandOuts, NotTaken, Pulled, Target, UpstreamError, Verdict
+from ams.push.upstream import Away, HandOuts, NotTaken, Pulled, Target, UpstreamError, Verdict
 from ams.push.worker import DeliveryWorker
 from ams.wire.push import Failure, WorkerState
 from tests.support.clock import ManualClock
@@ -200,11 +200,19 @@ class Bench:
         self.naps = Naps(self.clock)
         self.notes = DeliveryTally()
         self.gone: list[DeliveryWorker] = []
+        self.is_leased = True
         self.worker: DeliveryWorker
 
     def make_worker(self, of: Target, random: float = 0.5) -> DeliveryWorker:
-        means = WorkerDependencies(self.upstream, self.sender, self.clock, lambda: random, self.notes, self.naps)
+        means = WorkerDependencies(
+            self.upstream, self.sender, self.clock, lambda: random, self.notes, self.naps,
+            require_lease=self._require_lease,
+        )  # fmt: skip
         return DeliveryWorker(of, means, self.gone.append)
+
+    def _require_lease(self) -> None:
+        if not self.is_leased:
+            raise Away("the lease is over")
 
     @property
     def state(self) -> WorkerState:

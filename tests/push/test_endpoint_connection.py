@@ -52,7 +52,7 @@ async def connect_receiver(
 
 async def ask_status(connection: EndpointConnection) -> int:
     reply = await connection.ask("POST", "/ok", [], b"{}", keep=0, progress=AttemptProgress())
-    await connection.abort()
+    await connection.aclose()
     return reply.status
 
 
@@ -113,20 +113,21 @@ async def _sent_traced(folder: Path) -> tuple[int, int]:
     body, over = bytes(16 * 2**20), threading.Event()
     with receiver(folder, lambda _: _wait(over)) as silent:
         plain = await connected_socket(ipaddress.ip_address("127.0.0.1"), silent.port)
-        stream = await start_tls(plain, trust(silent.ca), "localhost")
-        await stream._wire.write(b"POST / HTTP/1.1\r\n\r\n")
+        wire = await start_tls(plain, trust(silent.ca), "localhost")
+        connection = EndpointConnection(Endpoint("localhost", silent.port), wire)
+        await wire.write(b"POST / HTTP/1.1\r\n\r\n")
         tracemalloc.start()
         try:
-            sending = asyncio.create_task(stream.write(body))
-            await wait_until_async(stream._wire.transport.get_write_buffer_size)
+            sending = asyncio.create_task(connection.write(body))
+            await wait_until_async(wire.transport.get_write_buffer_size)
             await some_turns()
             _, most = tracemalloc.get_traced_memory()
-            kept = stream._wire.transport.get_write_buffer_size()
+            kept = wire.transport.get_write_buffer_size()
         finally:
             tracemalloc.stop()
         assert not sending.done()
         sending.cancel()
-        await stream.aclose()
+        await connection.aclose()
         over.set()
     return kept, most
 

@@ -353,6 +353,18 @@ async def test_leases_outlive_deliveries() -> None:
         assert bench.state.late == 0
 
 
+@pytest.mark.parametrize("answer", [OK_ANSWER, EndpointAnswer(422, "bad")])
+async def test_after_the_end_of_the_lease_nothing_is_sent_nor_settled(answer: EndpointAnswer) -> None:
+    async with hold_answers(2, 3, make_closed_sender(answer, answer), max_outstanding=2, attempts=5) as bench:
+        bench.naps.hold.clear()
+        bench.is_leased = False
+        bench.sender.open.set()
+        await wait_until_async(lambda: not bench.state.outstanding)
+
+        assert (bench.floor, bench.hand_outs.dead, bench.hand_outs.failures()) == (0, {}, {})
+        assert len(bench.sender.sent) == 2
+
+
 async def test_a_defect_ends_nothing() -> None:
     async with wait_until_idle(run_worker(3, ScriptedSender(ValueError("a defect")))) as bench:
         assert bench.floor == 3

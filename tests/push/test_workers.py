@@ -19,12 +19,12 @@ from ams.cluster.leases import Heartbeat
 from ams.core.telemetry import metrics_of
 from ams.push import lease_holder, report
 from ams.push.lease_holder import Holding, LeaseReply
-from ams.push.report import RETRYING, SEND, DeliveryTally
+from ams.push.report import ACKNOWLEDGE, CONSUME, RETRYING, SEND, DeliveryTally
 from ams.push.sender import EndpointAnswer, Headers
-from ams.push.upstream import Away, Gone, Pulled, Target, Verdict
-from ams.push.workers import LeaseGuard, Workers
+from ams.push.upstream import Gone, Pulled, Target
+from ams.push.workers import LEASE_OVER, Workers
 from ams.wire.push import Attempt, Failure, WorkerState
-from tests.push.keepers import PATH, MemoryUpstream, Naps, ScriptedSender, make_closed_sender, make_pulled, target
+from tests.push.keepers import PATH, MemoryUpstream, Naps, ScriptedSender, make_closed_sender, target
 from tests.support.clock import ManualClock
 from tests.support.waiting import PATIENCE_SECONDS, some_turns, wait_until_async
 
@@ -381,31 +381,42 @@ def loop_seconds() -> float:
     return asyncio.get_running_loop().time()
 
 
+async def fail_after_lease(bench: Bench, what: str) -> None:
+    """Let a worker find out that the lease is over, by the step that it takes next."""
+    bench.naps.hold.clear()
+
+    def failure() -> Failure | None:
+        state = bench.workers.state(PATH)
+        return state.failure if state else None
+
+    found = await wait_until_async(failure)
+    assert found is not None
+    assert (found.what, found.detail) == (what, LEASE_OVER)
+
+
 async def test_what_came_after_the_end_of_the_lease_is_not_sent() -> None:
-    upstream = MemoryUpstream()
-    leased = LeaseGuard(upstream)
-    leased.ends = loop_seconds() + 60
-    waiting = asyncio.create_task(leased.pull(TARGET_1, max_messages=1, max_bytes=100))
-    await wait_until_async(lambda: upstream.waiting)
+    async with run_workers() as bench:
+        bench.workers.hold_until(loop_seconds() + 60)
+        bench.workers.follow([TARGET_1])
+        await wait_until_async(lambda: bench.upstream.waiting)
 
-    leased.ends = loop_seconds()
-    upstream.append()
+        bench.workers.hold_until(loop_seconds())
+        bench.upstream.append()
 
-    with pytest.raises(Away):
-        await waiting
+        await fail_after_lease(bench, CONSUME)
+        assert bench.sender.sent == []
 
 
-async def test_after_the_end_of_the_lease_nothing_is_acknowledged_nor_put_aside() -> None:
-    upstream = MemoryUpstream(1)
-    leased = LeaseGuard(upstream)
-    leased.ends = loop_seconds()
+@pytest.mark.parametrize("answer", [EndpointAnswer(200, ""), EndpointAnswer(422, "bad")])
+async def test_after_the_end_of_the_lease_nothing_is_acknowledged_nor_put_aside(answer: EndpointAnswer) -> None:
+    async with run_workers(1, make_closed_sender(answer)) as bench:
+        await bench.follow_in_flight(target(identity="1", dead_letter_topic="L", max_delivery_attempts=1))
 
-    for late in (leased.acknowledge(TARGET_1, make_pulled(0)),
-                 leased.dead_letter(TARGET_1, make_pulled(0), Verdict("bad", 5, 422))):  # fmt: skip
-        with pytest.raises(Away):
-            await late
+        bench.workers.hold_until(loop_seconds())
+        bench.sender.open.set()
 
-    assert (upstream.acknowledged, upstream.dead_lettered) == ([], [])
+        await fail_after_lease(bench, ACKNOWLEDGE)
+        assert (bench.upstream.acknowledged, bench.upstream.dead_lettered) == ([], [])
 
 
 # Metrics, as Prometheus reads them

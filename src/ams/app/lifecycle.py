@@ -14,7 +14,8 @@ from functools import partial
 import structlog
 
 from ams.app.backup.protocol import serve_backups
-from ams.app.wiring import Service, service
+from ams.app.wiring import service
+from ams.app.wiring.assembly import Service
 from ams.core.clock import Clock
 from ams.core.errors import Unusable
 from ams.core.settings import Settings, is_plain_to_others

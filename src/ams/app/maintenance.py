@@ -91,7 +91,8 @@ async def rotate_key(
         if not Disk().exists(folder.registry):
             raise Unusable(f"{folder.registry} is missing: there are no tokens")
         if token_key:
-            return KeyRotation(await _change(folder, parse_key(token_key), parse_key(new_token_key)), "")
+            url = sqlite_url(folder.registry)
+            return KeyRotation(await _change(url, parse_key(token_key), parse_key(new_token_key)), "")
         return await _change_file(folder, new_token_key, files or Disk())
     finally:
         folder.release()
@@ -106,11 +107,7 @@ async def rotate_shared_key(registry: str, password: str, token_key: str, new_to
         raise BadSettings(
             "services that share a registry have their key as AMS_TOKEN_KEY: give it and AMS_NEW_TOKEN_KEY"
         )
-    opened = await Registry.open(registry, parse_key(token_key), password=password)
-    try:
-        return KeyRotation(await opened.change_key(parse_key(new_token_key)), "")
-    finally:
-        await opened.close()
+    return KeyRotation(await _change(registry, parse_key(token_key), parse_key(new_token_key), password), "")
 
 
 async def _change_file(folder: Folder, new_token_key: str, files: Disk) -> KeyRotation:
@@ -121,13 +118,13 @@ async def _change_file(folder: Folder, new_token_key: str, files: Disk) -> KeyRo
     old = key_file(path, create=False, files=files)
     new = parse_key(new_token_key) if new_token_key else os.urandom(KEY_BYTES)
     write_whole(files, path + NEXT_KEY_ENDING, key_text(new))
-    tokens = await _change(folder, old, new)
+    tokens = await _change(url, old, new)
     await settle(url, path, files)
     return KeyRotation(tokens, path)
 
 
-async def _change(folder: Folder, old: bytes, new: bytes) -> int:
-    registry = await Registry.open(sqlite_url(folder.registry), old)
+async def _change(url: str, old: bytes, new: bytes, password: str = "") -> int:
+    registry = await Registry.open(url, old, password=password)
     try:
         return await registry.change_key(new)
     finally:

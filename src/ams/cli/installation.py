@@ -21,7 +21,7 @@ from ams.core.settings import Settings, environment, flag
 from ams.core.settings_import import import_configuration
 
 if TYPE_CHECKING:
-    from ams.app.backup import Manifest
+    from ams.app.backup.files import Manifest
     from ams.app.moving.exporter import Installation
 
 T = TypeVar("T")
@@ -67,7 +67,7 @@ def backup(
 ) -> None:
     """Copy a data folder, also while its service runs. DIR shows it as it was when the copy began."""
     require_extras("service")
-    from ams.app.backup import take
+    from ams.app.backup.live_copy import take
 
     made = take(data, target, with_key=not without_key)
     text = f"{target} shows {made.taken}: {len(made.files)} files, {made.bytes:,} bytes.\n"
@@ -85,7 +85,7 @@ def restore_command(
 ) -> None:
     """Make a data folder of a backup. Every byte is compared with what was written, and the folder is checked."""
     require_extras("service")
-    from ams.app.backup import restore
+    from ams.app.backup.files import restore
 
     restored = restore(source, data)
     problems = restored.report.problems
@@ -120,7 +120,7 @@ def export_command(
     full access.
     """
     require_extras("service")
-    from ams.app.moving import export
+    from ams.app.moving.exporter import export
     from ams.app.moving.files import STANDARD
     from ams.storage.folder import is_ours
 
@@ -153,8 +153,8 @@ def import_command(
     Broken off, it is to be run again with the same file.
     """
     require_extras("service")
-    from ams.app.moving import check, import_
     from ams.app.moving.files import STANDARD
+    from ams.app.moving.importer import check, import_
 
     if check_only:
         _tell(check(file, progress("checked")), output, f"{file} can be imported.")

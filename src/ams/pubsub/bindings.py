@@ -1,7 +1,7 @@
 """Bindings of HTTP requests to methods, as in Google's API (`google.api.http`).
 
-Routes and the discovery document are made from this table. A method has one binding; methods of IAM have one for each
-kind of resource.
+Routes, the methods of gRPC and the discovery document are made from this table. A method has one binding; methods of
+IAM have one for each kind of resource.
 """
 
 import functools
@@ -26,16 +26,18 @@ class RouteBinding(NamedTuple):
     rpc: str
     http: str  # the method of HTTP
     template: str  # of the path behind `/v1/`, with the field of the request that a part of it is
+    request: Message  # type of the request
     answer: Message  # type of the answer
     body: str  # `WHOLE`, the field that the body is, or empty: there is none
-    field: str  # the field of the request that is in the path
+    field: str  # the field of the request that is in the path: the name of its resource
     pattern: str  # the part of the path that is that field, a `*` for each name
     shape: str  # the whole path, a `*` for each name
 
 
-def _bind(rpc: str, http: str, template: str, answer: Message, body: str = "") -> RouteBinding:
+def _bind(rpc: str, http: str, template: str, answer: Message, body: str = "", request: Message = None) -> RouteBinding:
     before, field, pattern, after = _FIELD.split(template)
-    return RouteBinding(rpc, http, template, answer, body, field, pattern, before + pattern + after)
+    asked = request or getattr(pb, f"{rpc}Request")
+    return RouteBinding(rpc, http, template, asked, answer, body, field, pattern, before + pattern + after)
 
 
 def _bind_all(rpc: str, http: str, verb: str, answer: Message, body: str = "") -> Iterator[RouteBinding]:
@@ -44,7 +46,7 @@ def _bind_all(rpc: str, http: str, verb: str, answer: Message, body: str = "") -
 
 
 BINDINGS: Sequence[RouteBinding] = (
-    _bind("CreateTopic", "PUT", f"{{name={_TOPIC}}}", pb.Topic, WHOLE),
+    _bind("CreateTopic", "PUT", f"{{name={_TOPIC}}}", pb.Topic, WHOLE, pb.Topic),
     _bind("UpdateTopic", "PATCH", f"{{topic.name={_TOPIC}}}", pb.Topic, WHOLE),
     _bind("Publish", "POST", f"{{topic={_TOPIC}}}:publish", pb.PublishResponse, WHOLE),
     _bind("GetTopic", "GET", f"{{topic={_TOPIC}}}", pb.Topic),
@@ -53,7 +55,7 @@ BINDINGS: Sequence[RouteBinding] = (
     _bind("ListTopicSnapshots", "GET", f"{{topic={_TOPIC}}}/snapshots", pb.ListTopicSnapshotsResponse),
     _bind("DeleteTopic", "DELETE", f"{{topic={_TOPIC}}}", pb.Empty),
     _bind("DetachSubscription", "POST", f"{{subscription={_SUBSCRIPTION}}}:detach", pb.DetachSubscriptionResponse),
-    _bind("CreateSubscription", "PUT", f"{{name={_SUBSCRIPTION}}}", pb.Subscription, WHOLE),
+    _bind("CreateSubscription", "PUT", f"{{name={_SUBSCRIPTION}}}", pb.Subscription, WHOLE, pb.Subscription),
     _bind("GetSubscription", "GET", f"{{subscription={_SUBSCRIPTION}}}", pb.Subscription),
     _bind("UpdateSubscription", "PATCH", f"{{subscription.name={_SUBSCRIPTION}}}", pb.Subscription, WHOLE),
     _bind("ListSubscriptions", "GET", f"{{project={_PROJECT}}}/subscriptions", pb.ListSubscriptionsResponse),
@@ -85,7 +87,7 @@ BINDINGS: Sequence[RouteBinding] = (
     *_bind_all("TestIamPermissions", "POST", "testIamPermissions", pb.TestIamPermissionsResponse, WHOLE),
 )
 
-
+BY_RPC: Mapping[str, RouteBinding] = {each.rpc: each for each in BINDINGS}
 ROUTES: Mapping[str, Mapping[str, RouteBinding]] = {
     shape: {each.http: each for each in BINDINGS if each.shape == shape} for shape in {each.shape for each in BINDINGS}
 }
@@ -124,24 +126,23 @@ _PLAIN: Mapping[str, Mapping[str, object]] = {
 """Types with a special form in JSON."""
 
 
-def describe(root: str, requests: tuple[tuple[str, Any], ...]) -> Mapping[str, object]:
-    """Return the discovery document for a service at this URL; `requests`: request types by method name."""
-    return {**_description(requests), "rootUrl": root, "baseUrl": root}
+def describe(root: str) -> Mapping[str, object]:
+    """Return the discovery document for a service at this URL."""
+    return {**_description(), "rootUrl": root, "baseUrl": root}
 
 
 @functools.cache
-def _description(requests: tuple[tuple[str, Any], ...]) -> Mapping[str, object]:
-    kinds, schemas = dict(requests), dict[str, object]()
+def _description() -> Mapping[str, object]:
+    schemas: dict[str, object] = {}
     projects: dict[str, Any] = {}
     for each in BINDINGS:
         *outer, name = _names(each)
         inner = projects
         for resource in outer:
             inner = inner.setdefault("resources", {}).setdefault(resource, {})
-        request = kinds[each.rpc].DESCRIPTOR
-        inner.setdefault("methods", {})[name] = _method(each, request, ".".join((*outer, name)))
+        inner.setdefault("methods", {})[name] = _method(each, ".".join((*outer, name)))
         if each.body:
-            _describe_type(_body(each, request), schemas)
+            _describe_type(_body(each), schemas)
         _describe_type(each.answer.DESCRIPTOR, schemas)
     return {
         "kind": "discovery#restDescription",
@@ -176,11 +177,11 @@ def _names(binding: RouteBinding) -> list[str]:
     return [*parts[::2], verb or ("list" if is_list else _METHODS.get(binding.http, "get"))]
 
 
-def _method(binding: RouteBinding, request: Any, name: str) -> Mapping[str, object]:
+def _method(binding: RouteBinding, name: str) -> Mapping[str, object]:
     shown = binding.field.rpartition(".")[2]
     pattern = binding.pattern.replace("*", "[^/]+")
     in_path = {"type": "string", "location": "path", "required": True, "pattern": f"^{pattern}$"}
-    in_query = {} if binding.body == WHOLE else dict(_query_fields(binding, request))
+    in_query = {} if binding.body == WHOLE else dict(_query_fields(binding, binding.request.DESCRIPTOR))
     path = binding.template.replace(f"{{{binding.field}={binding.pattern}}}", f"{{+{shown}}}")
     return {
         "id": f"pubsub.{name}",
@@ -189,13 +190,14 @@ def _method(binding: RouteBinding, request: Any, name: str) -> Mapping[str, obje
         "httpMethod": binding.http,
         "parameterOrder": [shown],
         "parameters": {shown: in_path, **in_query},
-        **({"request": {"$ref": _body(binding, request).name}} if binding.body else {}),
+        **({"request": {"$ref": _body(binding).name}} if binding.body else {}),
         "response": {"$ref": binding.answer.DESCRIPTOR.name},
         "scopes": list(_SCOPES),
     }
 
 
-def _body(binding: RouteBinding, request: Any) -> Any:
+def _body(binding: RouteBinding) -> Any:
+    request = binding.request.DESCRIPTOR
     return request if binding.body == WHOLE else request.fields_by_name[binding.body].message_type
 
 

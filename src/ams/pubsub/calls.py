@@ -22,8 +22,9 @@ from ams.http.audit import AuditedRequest, Auditor
 from ams.http.hot_routes import RequestGate
 from ams.http.limits import Bodies, ClientLeft
 from ams.outgoing.address_guard import Network
+from ams.pubsub.bindings import BY_RPC
 from ams.pubsub.errors import CallRefusal, Missing, current_task, end, forget, refusal
-from ams.pubsub.fields import SCHEMAS, SNAPSHOTS, SUBSCRIPTIONS, TOPICS, PubsubName
+from ams.pubsub.fields import SCHEMAS, SNAPSHOTS, SUBSCRIPTIONS, TOPICS, PubsubName, name_at
 from ams.pubsub.forwarding import Relays
 from ams.pubsub.protos import Message
 from ams.pubsub.requests import MOST_PAYLOAD, Context, Headers, Scope, first_of, read, scope_of
@@ -77,7 +78,21 @@ class Rpc(NamedTuple):
         return isinstance(self.action, str) and self.action.endswith((":show", ":list", ":listByTopic"))
 
 
-ChangeRpc = partial(Rpc, is_change=True)
+def bind_rpc(
+    name: str,
+    action: str | Callable[[Message], str],
+    act: Callable[[PubsubCall, Any], Awaitable[Message]],
+    about: Callable[[Message], PubsubName] | None = None,
+    *,
+    is_change: bool = False,
+) -> Rpc:
+    """Return a method with the request of its binding; without `about` the field in its path names the resource."""
+    binding = BY_RPC[name]
+    _, *kinds = binding.pattern.split("/")[::2]  # `projects` comes first
+    return Rpc(name, binding.request, action, about or name_at(binding.field, *kinds), act, is_change)
+
+
+bind_change = partial(bind_rpc, is_change=True)
 
 
 class EmulatorDoor:

@@ -5,8 +5,9 @@ Scripts match the texts for missing and existing resources, so these are Google'
 """
 
 import asyncio
+import contextlib
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, NoReturn
 
@@ -73,6 +74,15 @@ class Missing(errors.NotFound):
     def __init__(self, leaf: str, message: str = "") -> None:
         super().__init__(message)
         self.leaf = leaf
+
+
+@contextlib.contextmanager
+def name_missing(leaf: str) -> Iterator[None]:
+    """Name the missing resource, where a call names several."""
+    try:
+        yield
+    except errors.NotFound as error:
+        raise Missing(leaf) from error
 
 
 class FailedAckIds(errors.AckTimeout):

@@ -63,9 +63,6 @@ def name_at(path: str, *kinds: str) -> Callable[[Message], PubsubName]:
     return lambda request: read_name(text(request), *kinds)
 
 
-OF_PROJECT, OF_SUBSCRIPTION = name_at("project"), name_at("subscription", SUBSCRIPTIONS)
-
-
 def check_new_name(name: PubsubName) -> None:
     """Raise `InvalidInput` unless a new resource may have this name."""
     if not is_google_name(name.leaf):
@@ -125,20 +122,21 @@ def page_request(request: Message) -> PageRequest:
     return PageRequest(min(request.page_size or USUAL_PAGE, MOST_PAGE), request.page_token)
 
 
-def mask(request: Message, kind: str, known: Collection[str], changeable: Collection[str]) -> Collection[str]:
+def mask(request: Message, kind: str, changeable: Collection[str]) -> Collection[str]:
     """Return first parts of an update mask's paths; raise `InvalidInput` for none, unknown and unchangeable ones."""
     where = f"Update{kind}Request"
     if not request.update_mask.paths:
         raise InvalidInput(f"The update_mask in the {where} must be set, and must contain a non-empty paths list.")
-    for path in request.update_mask.paths:
-        first = path.partition(".")[0]
+    known = getattr(request, kind.lower()).DESCRIPTOR.fields_by_name
+    changed = [path.partition(".")[0] for path in request.update_mask.paths]
+    for path, first in zip(request.update_mask.paths, changed, strict=True):
         if first not in known:
             raise InvalidInput(f"Invalid update_mask provided in the {where}: '{path}' is not a known {kind} field.")
         if first not in changeable:
             raise InvalidInput(
                 f"Invalid update_mask provided in the {where}: the '{first}' field in the {kind} is not mutable."
             )
-    return [each.partition(".")[0] for each in request.update_mask.paths]
+    return changed
 
 
 def refuse(message: Message, reasons: Mapping[str, str]) -> None:

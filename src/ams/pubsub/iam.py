@@ -18,7 +18,7 @@ from ams.core.names import SchemaName, SnapshotName, SubscriptionName, TopicName
 from ams.core.versions import ANY_VERSION, Precondition, version_of
 from ams.pubsub import fields
 from ams.pubsub import protos as pb
-from ams.pubsub.calls import ChangeRpc, PubsubCall, Rpc
+from ams.pubsub.calls import PubsubCall, Rpc, bind_change, bind_rpc
 from ams.pubsub.errors import NotSupported
 from ams.pubsub.fields import SCHEMAS, SNAPSHOTS, SUBSCRIPTIONS, TOPICS, PubsubName
 from ams.pubsub.protos import Message
@@ -110,9 +110,9 @@ class IamRpcs:
 
     def rpcs(self) -> list[Rpc]:
         return [
-            Rpc("GetIamPolicy", pb.GetIamPolicyRequest, lambda each: _kind(each).shows, _resource, self.get),
-            ChangeRpc("SetIamPolicy", pb.SetIamPolicyRequest, lambda each: _kind(each).changes, _resource, self.set),
-            Rpc("TestIamPermissions", pb.TestIamPermissionsRequest, "", _resource, self.test),
+            bind_rpc("GetIamPolicy", lambda each: _kind(each).shows, self.get, _resource),
+            bind_change("SetIamPolicy", lambda each: _kind(each).changes, self.set, _resource),
+            bind_rpc("TestIamPermissions", "", self.test, _resource),
         ]
 
     async def get(self, call: PubsubCall, request: Message) -> Message:

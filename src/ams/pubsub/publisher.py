@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 
 from ams.core.clock import Milliseconds
-from ams.core.errors import InvalidInput, NotFound
+from ams.core.errors import InvalidInput
 from ams.core.names import SchemaName, SubscriptionName, TopicName
 from ams.pubsub import fields, messages, resources
 from ams.pubsub import protos as pb
-from ams.pubsub.calls import ChangeRpc, PubsubCall, Rpc
-from ams.pubsub.errors import Missing
-from ams.pubsub.fields import OF_PROJECT, OF_SUBSCRIPTION, SCHEMAS, SNAPSHOTS, SUBSCRIPTIONS, TOPICS, PubsubName
+from ams.pubsub.calls import PubsubCall, Rpc, bind_change, bind_rpc
+from ams.pubsub.errors import name_missing
+from ams.pubsub.fields import SCHEMAS, SNAPSHOTS, SUBSCRIPTIONS, PubsubName
 from ams.pubsub.protos import Message
 from ams.pubsub.schemas import ENCODINGS
 from ams.service.publishing import Publisher
@@ -21,8 +21,6 @@ from ams.service.topics import Topics
 from ams.storage.registry.records import ANY_USE, SchemaUse
 
 NAME = "google.pubsub.v1.Publisher"
-_named, _topic = fields.name_at("name", TOPICS), fields.name_at("topic", TOPICS)
-_updated = fields.name_at("topic.name", TOPICS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,19 +36,16 @@ class PublisherRpcs:
     _most_bytes: int  # of a publish request, and so of one message
 
     def rpcs(self) -> list[Rpc]:
-        listed = "subscriptions:listByTopic"
         return [
-            ChangeRpc("CreateTopic", pb.Topic, "topics:create", _named, self.create),
-            ChangeRpc("UpdateTopic", pb.UpdateTopicRequest, "topics:modifyRetention", _updated, self.update),
-            Rpc("Publish", pb.PublishRequest, "topics:publish", _topic, self.publish),
-            Rpc("GetTopic", pb.GetTopicRequest, "topics:show", _topic, self.get),
-            Rpc("ListTopics", pb.ListTopicsRequest, "topics:list", OF_PROJECT, self.list),
-            Rpc("ListTopicSubscriptions", pb.ListTopicSubscriptionsRequest, listed, _topic, self.list_subscriptions),
-            Rpc("ListTopicSnapshots", pb.ListTopicSnapshotsRequest, "snapshots:list", _topic, self.list_snapshots),
-            ChangeRpc("DeleteTopic", pb.DeleteTopicRequest, "topics:delete", _topic, self.delete),
-            ChangeRpc(
-                "DetachSubscription", pb.DetachSubscriptionRequest, "subscriptions:detach", OF_SUBSCRIPTION, self.detach
-            ),
+            bind_change("CreateTopic", "topics:create", self.create),
+            bind_change("UpdateTopic", "topics:modifyRetention", self.update),
+            bind_rpc("Publish", "topics:publish", self.publish),
+            bind_rpc("GetTopic", "topics:show", self.get),
+            bind_rpc("ListTopics", "topics:list", self.list),
+            bind_rpc("ListTopicSubscriptions", "subscriptions:listByTopic", self.list_subscriptions),
+            bind_rpc("ListTopicSnapshots", "snapshots:list", self.list_snapshots),
+            bind_change("DeleteTopic", "topics:delete", self.delete),
+            bind_change("DetachSubscription", "subscriptions:detach", self.detach),
         ]
 
     async def create(self, call: PubsubCall, topic: Message) -> Message:
@@ -67,7 +62,7 @@ class PublisherRpcs:
         return resources.topic_message(call.project, made)
 
     async def update(self, call: PubsubCall, request: Message) -> Message:
-        changed = fields.mask(request, "Topic", resources.TOPIC_FIELDS, resources.TOPIC_CHANGES)
+        changed = fields.mask(request, "Topic", resources.TOPIC_CHANGES)
         fields.refuse(request.topic, resources.TOPIC_REFUSED)
         name = TopicName(call.name.leaf)
         topic = await self._topics.show(call.caller, name)
@@ -96,15 +91,13 @@ class PublisherRpcs:
         encoding = ENCODINGS.get(settings.encoding, "")
         if not encoding:
             raise InvalidInput("The encoding of the schema must be JSON or BINARY (argument=schema_settings.encoding).")
-        try:
+        with name_missing(leaf):
             await self._schemas.show(call.caller, SchemaName(leaf))
             ids = (settings.first_revision_id, settings.last_revision_id)
             first, last = [
                 (await self._schemas.revision_by_id(call.caller, SchemaName(leaf), each)).revision if each else None
                 for each in ids
             ]
-        except NotFound:
-            raise Missing(leaf) from None
         return settings.schema, SchemaUse(encoding, first, last)
 
     async def list(self, call: PubsubCall, request: Message) -> Message:

@@ -61,16 +61,12 @@ def usual_headers(headers: Headers) -> Headers:
 
 
 def note_address(scope: Scope, proxies: Sequence[Network]) -> None:
-    """Store the address of the client in a scope, for its fair share."""
-    scope["address"] = _address(scope, proxies)
-
-
-def _address(scope: Scope, proxies: Sequence[Network]) -> str:
-    """Return the address of a client; behind a proxy that does not forward it, the proxy's address and port."""
+    """Store the client's address in a scope, for its fair share; of a proxy that tells none, its own, with the port."""
     address = client_address(scope, proxies)
-    if not is_within(address, proxies):
-        return address
-    return f"[{address}]:{scope['client'][1]}" if ":" in address else f"{address}:{scope['client'][1]}"
+    if is_within(address, proxies):
+        shown = f"[{address}]" if ":" in address else address
+        address = f"{shown}:{scope['client'][1]}"
+    scope["address"] = address
 
 
 def client_of(context: Context) -> tuple[str, int]:

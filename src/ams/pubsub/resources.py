@@ -29,7 +29,6 @@ _ACCOUNT = re.compile(r"[^@\s]+@([^@\s.]+)\.iam\.gserviceaccount\.com")
 
 USUAL_TTL, USUAL_RETENTION = Milliseconds(31 * DAY), Milliseconds(7 * DAY)
 
-TOPIC_FIELDS = frozenset(protos.Topic.DESCRIPTOR.fields_by_name)
 TOPIC_CHANGES = frozenset({"labels", "message_retention_duration", "schema_settings", "message_storage_policy",
                            "ingestion_data_source_settings", "message_transforms"})  # fmt: skip
 TOPIC_REFUSED = {
@@ -38,7 +37,6 @@ TOPIC_REFUSED = {
     "ingestion_data_source_settings": "nothing is fetched from other services",
     "message_transforms": "programs of others are not run here",
 }
-SUBSCRIPTION_FIELDS = frozenset(protos.Subscription.DESCRIPTOR.fields_by_name)
 SUBSCRIPTION_CHANGES = frozenset({
     "push_config", "bigquery_config", "cloud_storage_config", "bigtable_config", "ack_deadline_seconds",
     "retain_acked_messages", "message_retention_duration", "labels", "expiration_policy", "dead_letter_policy",

@@ -122,7 +122,6 @@ class Rest:
         """`is_open`: no tokens and no TLS (emulator). Otherwise TLS ends here or at a proxy."""
         self._calls = calls
         self._rpcs = {rpc.name: (service, rpc) for service, rpcs in services.items() for rpc in rpcs}
-        self._requests = tuple((name, rpc.request) for name, (_, rpc) in self._rpcs.items())
         self._bodies, self._new_id, self._proxies, self._is_open = bodies, new_id, proxies, is_open
         self._scheme = "http" if is_open else "https"
 
@@ -180,7 +179,7 @@ class Rest:
                 held.enter_context(_cancelled_when_left(receive, scope))
             in_numbers = _shows_numbers(scope["query_string"])
             with self._bodies.hold_body(body, holders):
-                return _request(binding, rpc, scope, body, self._calls.most_payload)
+                return _request(binding, scope, body, self._calls.most_payload)
 
         def to_json(found: bytes) -> bytes:
             return msgspec.json.encode(show(binding.answer.FromString(found), in_numbers))
@@ -212,7 +211,7 @@ class Rest:
         if parse_qs(_decode(scope["query_string"])).get("version", ["v1"]) != ["v1"]:
             return _error(404, "NOT_FOUND", "Only the version v1 is there.")
         host = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"host"), "")
-        return RestAnswer(200, msgspec.json.encode(describe(f"{self._scheme}://{host}/", self._requests)))
+        return RestAnswer(200, msgspec.json.encode(describe(f"{self._scheme}://{host}/")))
 
 
 @contextlib.contextmanager
@@ -232,9 +231,9 @@ def _cancelled_when_left(receive: Receive, scope: Scope) -> Iterator[None]:
         left.cancel()
 
 
-def _request(binding: RouteBinding, rpc: Rpc, scope: Scope, body: bytes, most: int) -> Message:
+def _request(binding: RouteBinding, scope: Scope, body: bytes, most: int) -> Message:
     """Return the request of a method, with the limits of gRPC. Raises `BadPayload`, and as `read`."""
-    request = rpc.request()
+    request = binding.request()
     if binding.body:
         fill(request if binding.body == WHOLE else getattr(request, binding.body), read_json(body))
     fill(request, read_query(request.DESCRIPTOR, _decode(scope["query_string"]), _SYSTEM))
@@ -243,7 +242,7 @@ def _request(binding: RouteBinding, rpc: Rpc, scope: Scope, body: bytes, most: i
     for name in outer:
         inner = getattr(inner, name)
     setattr(inner, last, field_in(binding, scope["path"].removeprefix(_PREFIX)))
-    return read(rpc.request, request.SerializeToString(), most)
+    return read(binding.request, request.SerializeToString(), most)
 
 
 def _shows_numbers(query: bytes) -> bool:

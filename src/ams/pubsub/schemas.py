@@ -8,14 +8,14 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from ams.core.errors import Conflict, InvalidInput, NotFound
+from ams.core.errors import Conflict, InvalidInput
 from ams.core.names import SchemaName, is_resource_name, revision_id
 from ams.pubsub import fields
 from ams.pubsub import protos as pb
-from ams.pubsub.calls import ChangeRpc, PubsubCall, Rpc
-from ams.pubsub.consumer_calls import MAX_RESPONSE_BYTES
-from ams.pubsub.errors import Missing
+from ams.pubsub.calls import PubsubCall, Rpc, bind_change, bind_rpc
+from ams.pubsub.errors import name_missing
 from ams.pubsub.fields import SCHEMAS, PubsubName
+from ams.pubsub.leases import MAX_RESPONSE_BYTES
 from ams.pubsub.messages import in_answers
 from ams.pubsub.protos import Message
 from ams.service.schemas import Schemas
@@ -33,7 +33,6 @@ _TYPES: Mapping[str, int] = {PROTOBUF: _PROTOBUF, AVRO: _AVRO}
 _REFUSED = {"compiled_proto_schema": "the definition is compiled here"}
 _MOST_FULL = 100  # schemas of a page that has their definitions
 _MOST_DIGITS = 18  # of the number of a revision
-_parent = fields.name_at("parent")
 
 
 class SchemaRpcs:
@@ -45,16 +44,16 @@ class SchemaRpcs:
     def rpcs(self) -> list[Rpc]:
         change, check = "schemas:update", "schemas:validateMessage"
         return [
-            ChangeRpc("CreateSchema", pb.CreateSchemaRequest, "schemas:create", _read_new_name, self.create),
-            Rpc("GetSchema", pb.GetSchemaRequest, "schemas:show", _name_of, self.get),
-            Rpc("ListSchemas", pb.ListSchemasRequest, "schemas:list", _parent, self.list),
-            Rpc("ListSchemaRevisions", pb.ListSchemaRevisionsRequest, "schemas:show", _name_of, self.list_revisions),
-            ChangeRpc("CommitSchema", pb.CommitSchemaRequest, change, _name_of, self.commit),
-            ChangeRpc("RollbackSchema", pb.RollbackSchemaRequest, change, _name_of, self.roll_back),
-            ChangeRpc("DeleteSchemaRevision", pb.DeleteSchemaRevisionRequest, change, _name_of, self.delete_revision),
-            ChangeRpc("DeleteSchema", pb.DeleteSchemaRequest, "schemas:delete", _name_of, self.delete),
-            Rpc("ValidateSchema", pb.ValidateSchemaRequest, check, _parent, self.validate),
-            Rpc("ValidateMessage", pb.ValidateMessageRequest, check, _parent, self.validate_message),
+            bind_change("CreateSchema", "schemas:create", self.create, _read_new_name),
+            bind_rpc("GetSchema", "schemas:show", self.get, _name_of),
+            bind_rpc("ListSchemas", "schemas:list", self.list),
+            bind_rpc("ListSchemaRevisions", "schemas:show", self.list_revisions, _name_of),
+            bind_change("CommitSchema", change, self.commit, _name_of),
+            bind_change("RollbackSchema", change, self.roll_back, _name_of),
+            bind_change("DeleteSchemaRevision", change, self.delete_revision, _name_of),
+            bind_change("DeleteSchema", "schemas:delete", self.delete, _name_of),
+            bind_rpc("ValidateSchema", check, self.validate),
+            bind_rpc("ValidateMessage", check, self.validate_message),
         ]
 
     async def create(self, call: PubsubCall, request: Message) -> Message:
@@ -132,12 +131,10 @@ class SchemaRpcs:
 
     async def _find(self, call: PubsubCall, leaf: str, revision: str = "") -> Schema:
         name = SchemaName(leaf)
-        try:
+        with name_missing(f"{leaf}@{revision}" if revision else leaf):
             if not revision:
                 return await self._schemas.show(call.caller, name)
             return await self._schemas.revision_by_id(call.caller, name, revision)
-        except NotFound:
-            raise Missing(f"{leaf}@{revision}" if revision else leaf) from None
 
     async def _check_room(self, call: PubsubCall, name: SchemaName) -> None:
         if len(await self._schemas.revisions(call.caller, name)) >= MAX_REVISIONS_TRIED:

@@ -20,6 +20,7 @@ from ams.pubsub import subscriber
 from ams.pubsub.calls import Calls, Rpc
 from ams.pubsub.requests import MOST_ANSWER, MOST_REQUEST
 from ams.pubsub.streaming_pull import METHOD, RPC, Streams
+from ams.storage.files import short_path
 from ams.web.connection import Port
 from ams.web.http2_relay import Http2Relay
 from ams.web.listener import Listener, ListenerLimits
@@ -70,11 +71,14 @@ async def answering(
         if service == subscriber.NAME:
             handlers[RPC] = calls.stream(METHOD, streams.run)
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
-    with _private_socket(folder) as path:
+    private = os.path.join(folder, FOLDER)
+    os.makedirs(private, exist_ok=True)
+    os.chmod(private, 0o700)
+    with short_path(private, SOCKET) as path:
         try:
             server.add_insecure_port(f"unix:{path}")
         except RuntimeError as error:
-            raise Unusable(f"{os.path.join(folder, FOLDER)} cannot have the socket of gRPC: {error}") from error
+            raise Unusable(f"{private} cannot have the socket of gRPC: {error}") from error
         await server.start()
         task = supervisor.task("Google Pub/Sub port", _until_stopped(server), may_end=True)
         relay = Http2Relay(path, FIRST_BYTES_SECONDS)
@@ -90,19 +94,6 @@ async def answering(
                 await asyncio.gather(server.stop(GRACE_SECONDS), front.stop(GRACE_SECONDS))
                 relay.close()
                 await task
-
-
-@contextlib.contextmanager
-def _private_socket(folder: str) -> Iterator[str]:
-    """Yield the path of a private socket, short enough however deep the folder lies."""
-    private = os.path.join(folder, FOLDER)
-    os.makedirs(private, exist_ok=True)
-    os.chmod(private, 0o700)
-    handle = os.open(private, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        yield f"/proc/self/fd/{handle}/{SOCKET}"
-    finally:
-        os.close(handle)
 
 
 @contextlib.contextmanager

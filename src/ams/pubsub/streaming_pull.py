@@ -24,10 +24,10 @@ from ams.core.names import Offset, SubscriptionId
 from ams.http.limits import ClientLeft
 from ams.pubsub import fields, messages, protos
 from ams.pubsub.calls import Calls, PubsubCall
-from ams.pubsub.consumer_calls import MAX_RESPONSE_BYTES, Leases, check_seconds, check_size
 from ams.pubsub.errors import UNORDERED, FailedAckIds
 from ams.pubsub.fields import SUBSCRIPTIONS
 from ams.pubsub.forwarding import Relays
+from ams.pubsub.leases import MAX_RESPONSE_BYTES, Leases, check_seconds, check_size
 from ams.pubsub.protos import Message
 from ams.pubsub.requests import Context, Scope, first_of, read
 from ams.pubsub.subscriber import NAME

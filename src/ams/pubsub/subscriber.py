@@ -1,23 +1,27 @@
-"""The service Subscriber, without what consumers do: subscriptions, snapshots, seeking."""
+"""The service Subscriber, but for streams: subscriptions, snapshots, seeking, and single calls of consumers."""
 
-import contextlib
+import asyncio
 import secrets
-from collections.abc import Iterator
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 
 from ams.access.permissions import CONSUMER
-from ams.core.errors import Conflict, InvalidInput, NotFound
+from ams.access.rates import QuotaSlots
+from ams.core.errors import Conflict, InvalidInput
 from ams.core.names import SnapshotName, SubscriptionName, TopicName
 from ams.core.parallel_options import DeadLetterPolicy
 from ams.core.push_config import AskedPush
-from ams.pubsub import fields, resources
+from ams.pubsub import fields, messages, resources
 from ams.pubsub import protos as pb
-from ams.pubsub.calls import ChangeRpc, PubsubCall, Rpc
-from ams.pubsub.errors import Missing
-from ams.pubsub.fields import OF_PROJECT, OF_SUBSCRIPTION, SNAPSHOTS, SUBSCRIPTIONS, TOPICS, PubsubName
+from ams.pubsub.calls import PubsubCall, Rpc, bind_change, bind_rpc
+from ams.pubsub.errors import Missing, name_missing
+from ams.pubsub.fields import SNAPSHOTS, SUBSCRIPTIONS, TOPICS, PubsubName
+from ams.pubsub.leases import MAX_RESPONSE_BYTES, Leases, check_ids, check_seconds
 from ams.pubsub.protos import Message
 from ams.pubsub.resources import ORDERED, read_push, require_account
 from ams.service.lookup import require_found
+from ams.service.parallel.pulls import LeaseBatch
+from ams.service.parallel.settlement import holder_of
 from ams.service.push.configurations import Pushing
 from ams.service.subscription_offsets import Seeker, Snapshots
 from ams.service.subscriptions import Subscriptions
@@ -26,42 +30,38 @@ from ams.storage.registry.registry import Registry
 
 NAME = "google.pubsub.v1.Subscriber"
 _PUSH = "subscriptions:modifyPushConfig"
-_updated = fields.name_at("subscription.name", SUBSCRIPTIONS)
-_snapshot, _updated_snapshot = fields.name_at("snapshot", SNAPSHOTS), fields.name_at("snapshot.name", SNAPSHOTS)
+_MAX_PULLED_MESSAGES = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class SubscriberRpcs:
-    """Methods of the service Subscriber that administer."""
+    """Methods of the service Subscriber with one answer."""
 
     _registry: Registry
     _subscriptions: Subscriptions
     _snapshots: Snapshots
     _seeker: Seeker
     _pushing: Pushing
+    _leases: Leases
+    _waiting: QuotaSlots
 
     def rpcs(self) -> list[Rpc]:
         return [
-            ChangeRpc("CreateSubscription", pb.Subscription, "subscriptions:create", _new, self.create),
-            Rpc("GetSubscription", pb.GetSubscriptionRequest, "subscriptions:show", OF_SUBSCRIPTION, self.get),
-            ChangeRpc(
-                "UpdateSubscription", pb.UpdateSubscriptionRequest, "subscriptions:update", _updated, self.update
-            ),
-            ChangeRpc("ModifyPushConfig", pb.ModifyPushConfigRequest, _PUSH, OF_SUBSCRIPTION, self.modify_push),
-            Rpc("ListSubscriptions", pb.ListSubscriptionsRequest, "subscriptions:list", OF_PROJECT, self.list),
-            ChangeRpc(
-                "DeleteSubscription", pb.DeleteSubscriptionRequest, "subscriptions:delete", OF_SUBSCRIPTION, self.delete
-            ),
-            ChangeRpc(
-                "CreateSnapshot", pb.CreateSnapshotRequest, "snapshots:create", _new_snapshot, self.create_snapshot
-            ),
-            Rpc("GetSnapshot", pb.GetSnapshotRequest, "snapshots:show", _snapshot, self.get_snapshot),
-            ChangeRpc(
-                "UpdateSnapshot", pb.UpdateSnapshotRequest, "snapshots:create", _updated_snapshot, self.update_snapshot
-            ),
-            Rpc("ListSnapshots", pb.ListSnapshotsRequest, "snapshots:list", OF_PROJECT, self.list_snapshots),
-            ChangeRpc("DeleteSnapshot", pb.DeleteSnapshotRequest, "snapshots:delete", _snapshot, self.delete_snapshot),
-            ChangeRpc("Seek", pb.SeekRequest, "subscriptions:seek", OF_SUBSCRIPTION, self.seek),
+            bind_change("CreateSubscription", "subscriptions:create", self.create, _new),
+            bind_rpc("GetSubscription", "subscriptions:show", self.get),
+            bind_change("UpdateSubscription", "subscriptions:update", self.update),
+            bind_change("ModifyPushConfig", _PUSH, self.modify_push),
+            bind_rpc("ListSubscriptions", "subscriptions:list", self.list),
+            bind_change("DeleteSubscription", "subscriptions:delete", self.delete),
+            bind_change("CreateSnapshot", "snapshots:create", self.create_snapshot, _new_snapshot),
+            bind_rpc("GetSnapshot", "snapshots:show", self.get_snapshot),
+            bind_change("UpdateSnapshot", "snapshots:create", self.update_snapshot),
+            bind_rpc("ListSnapshots", "snapshots:list", self.list_snapshots),
+            bind_change("DeleteSnapshot", "snapshots:delete", self.delete_snapshot),
+            bind_change("Seek", "subscriptions:seek", self.seek),
+            bind_rpc("Pull", "subscriptions:pull", self.pull),
+            bind_rpc("Acknowledge", "subscriptions:acknowledge", self.acknowledge),
+            bind_rpc("ModifyAckDeadline", "subscriptions:acknowledge", self.modify_deadline),
         ]
 
     async def create(self, call: PubsubCall, asked: Message) -> Message:
@@ -91,7 +91,7 @@ class SubscriberRpcs:
         return await self._show(call, await self._find(call))
 
     async def update(self, call: PubsubCall, request: Message) -> Message:
-        changed = fields.mask(request, "Subscription", resources.SUBSCRIPTION_FIELDS, resources.SUBSCRIPTION_CHANGES)
+        changed = fields.mask(request, "Subscription", resources.SUBSCRIPTION_CHANGES)
         fields.refuse(request.subscription, resources.SUBSCRIPTION_REFUSED)
         before = await self._find(call)
         topic = await self._topic_of(before)
@@ -145,7 +145,7 @@ class SubscriberRpcs:
     async def create_snapshot(self, call: PubsubCall, request: Message) -> Message:
         fields.check_new_name(call.name)
         subscription = fields.name_in(request.subscription, call.project, SUBSCRIPTIONS)
-        with _about(subscription):
+        with name_missing(subscription):
             await self._subscriptions.show(call.caller, SubscriptionName(subscription))
         made = await self._snapshots.create(
             call.caller, SnapshotName(call.name.leaf), subscription, labels=fields.labels(request.labels)
@@ -157,8 +157,7 @@ class SubscriberRpcs:
         return resources.snapshot_message(call.project, found)
 
     async def update_snapshot(self, call: PubsubCall, request: Message) -> Message:
-        known = frozenset(pb.Snapshot.DESCRIPTOR.fields_by_name)
-        changed = fields.mask(request, "Snapshot", known, frozenset({"labels", "expire_time"}))
+        changed = fields.mask(request, "Snapshot", ("labels", "expire_time"))
         wanted = fields.merge(pb.Snapshot(), request.snapshot, request.update_mask)
         labels, name = fields.labels(wanted.labels), SnapshotName(call.name.leaf)
         if "expire_time" in changed:
@@ -183,11 +182,49 @@ class SubscriberRpcs:
         elif target == "snapshot":
             await self._seeker.require(call.caller, name)
             snapshot = fields.name_in(request.snapshot, call.project, SNAPSHOTS)
-            with _about(snapshot):
+            with name_missing(snapshot):
                 await self._seeker.seek_snapshot(call.caller, name, SnapshotName(snapshot))
         else:
             raise InvalidInput("You have passed an invalid argument to the service (argument=target).")
         return pb.SeekResponse()
+
+    async def pull(self, call: PubsubCall, request: Message) -> Message:
+        if request.max_messages <= 0:
+            raise InvalidInput("You have passed an invalid argument to the service (argument=max_messages).")
+        subscription = await self._leases.subscription(call)
+        working, deliverer = self._leases.working, self._leases.deliverer
+        most, holder = min(request.max_messages, _MAX_PULLED_MESSAGES), holder_of(call.caller)
+        until = asyncio.get_running_loop().time() + deliverer.wait_seconds
+        waits = not request.return_immediately
+
+        def lease() -> Awaitable[Sequence[LeaseBatch]]:
+            return working.puller.pull(
+                subscription, most, project=call.project, holder=holder, held_for=call.project, wait=waits,
+                max_bytes=MAX_RESPONSE_BYTES,
+            )  # fmt: skip
+
+        lots = await lease()
+        if waits and not lots:
+            with self._waiting.hold_slot(call.caller.here):
+                while not lots and await working.puller.wait(subscription, call.project, holder, until):
+                    subscription = await self._leases.subscription(call._replace(caller=await call.again()))
+                    lots = await lease()
+        options = subscription.parallel
+        counts = options is not None and options.dead_letter_policy is not None
+        return pb.PullResponse(received_messages=messages.received_messages(lots, with_attempt=counts))
+
+    async def acknowledge(self, call: PubsubCall, request: Message) -> Message:
+        check_ids(request, request.ack_ids)
+        subscription = await self._leases.subscription(call)
+        await self._leases.acknowledge(call, subscription, request.ack_ids)
+        return pb.Empty()
+
+    async def modify_deadline(self, call: PubsubCall, request: Message) -> Message:
+        check_seconds(request.ack_deadline_seconds)
+        check_ids(request, request.ack_ids)
+        subscription = await self._leases.subscription(call)
+        await self._leases.extend(call, subscription, request.ack_ids, request.ack_deadline_seconds)
+        return pb.Empty()
 
     async def _find(self, call: PubsubCall) -> Subscription:
         return await self._subscriptions.show(call.caller, SubscriptionName(call.name.leaf))
@@ -215,15 +252,6 @@ class SubscriberRpcs:
     async def _require_letters(self, call: PubsubCall, policy: DeadLetterPolicy | None) -> None:
         if policy is not None:
             await self._require_topic(call, policy.topic)
-
-
-@contextlib.contextmanager
-def _about(leaf: str) -> Iterator[None]:
-    """Name the missing resource, where a call names several."""
-    try:
-        yield
-    except NotFound as error:
-        raise Missing(leaf) from error
 
 
 def _new(asked: Message) -> PubsubName:

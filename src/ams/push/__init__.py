@@ -8,7 +8,7 @@ retry                backoff, batch size, and dead letters after repeated refusa
 upstream             targets, the source of messages, the sink of acknowledgements
 worker               delivers one subscription
 workers              all workers of a process, while its lease goes on
-attempts             one delivery attempt, and its report
+attempts             base of the delivery loops: one attempt, its outcome, and its report without secrets
 parallel             concurrent deliveries of a parallel subscription
 report               state of a delivery, and metrics
 lease_holder         heartbeats that renew the leases of a process

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import html
 import re
+import traceback
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from operator import attrgetter
 from typing import NamedTuple
@@ -146,6 +147,9 @@ class WorkerDependencies(NamedTuple):
     tally: DeliveryTally
     sleep: Callable[[float], Awaitable[object]] = asyncio.sleep  # waits for so many seconds
     token: Callable[[Target], str] = attrgetter("identity_token")  # returns the present identity token of a target
+    require_lease: Callable[[], None] = lambda: None
+    """Raises `Away` after the end of the process's lease. Called after a pull, and before each other call that changes
+    something upstream."""
 
 
 class AttemptOutcome(NamedTuple):
@@ -157,23 +161,29 @@ class AttemptOutcome(NamedTuple):
     undecodable: int
 
 
-class DeliveryAttempts:
-    """Sends messages of one target and reports the outcome, without secrets. Raises `ValueError` for a bad target."""
+class TargetCycle:
+    """Base of the delivery loops: sends messages of one target, and reports the outcome without secrets.
+
+    Raises `ValueError` for a bad target.
+    """
 
     def __init__(self, target: Target, means: WorkerDependencies, report: WorkerReport) -> None:
         self._target, self._means, self._report = target, means, report
-        self._path = target.path
         self._deliveries = Deliveries(target)
         form = target.config.google
         self._google = None if form is None else GoogleDeliveries(target, form)
         self._details = FailureTexts(target)
-        self._accepted = retry.accepted_statuses(target.config)
+        self._accepted = retry.ACCEPTED_BY_MATTERMOST if target.config.type == MATTERMOST else retry.ACCEPTED
+        self._policy = retry.policy_of(target.config)
+        self._history = retry.FailureHistory()
         self._defects: set[type[Exception]] = set()
-        self.at_once = (target.config.max_outstanding or DEFAULT_OUTSTANDING) if target.is_parallel else 1
+        self._at_once = (target.config.max_outstanding or DEFAULT_OUTSTANDING) if target.is_parallel else 1
         """Maximum concurrent deliveries."""
-        self.most = self._deliveries.most  # messages of one delivery
+        self.batch = retry.first_batch(self._deliveries.most)  # maximum messages of the next delivery
+        self.gone = False  # the subscription is deleted
+        self.stopped = False  # the endpoint is gone (410)
 
-    async def send(self, messages: Sequence[Pulled], *, attempt: int, limit: float) -> AttemptOutcome:
+    async def _send(self, messages: Sequence[Pulled], *, attempt: int, limit: float) -> AttemptOutcome:
         """Send messages; `attempt` from 1, `limit` in seconds. Raises `NotAsked` if nothing was sent."""
         means = self._means
         now, began = means.clock.wall(), means.clock.monotonic()
@@ -184,7 +194,7 @@ class DeliveryAttempts:
         answer, error = None, ""
         try:
             answer = await means.sender.send(
-                self._deliveries.url, delivery.headers, delivery.body, seconds=limit, at_once=self.at_once
+                self._deliveries.url, delivery.headers, delivery.body, seconds=limit, at_once=self._at_once
             )
         except NotAsked:
             raise
@@ -201,7 +211,7 @@ class DeliveryAttempts:
         )
         return AttemptOutcome(answer, error, took, delivery.undecodable)
 
-    def note_refusal(self, messages: Sequence[Pulled], answer: EndpointAnswer, error: str, advice: str = "") -> str:
+    def _note_refusal(self, messages: Sequence[Pulled], answer: EndpointAnswer, error: str, advice: str = "") -> str:
         """Report a refusal, with advice if any; return the endpoint's text."""
         said = self._details.answer(answer.text) or error
         # An endpoint may repeat message content, which must not be logged.
@@ -212,52 +222,36 @@ class DeliveryAttempts:
         self._report.record_failure(failure, reason)
         return said
 
-    def note_endpoint_gone(self, answer: EndpointAnswer) -> None:
-        """Report that the endpoint is gone (410)."""
+    def _stop_for_good(self, answer: EndpointAnswer) -> None:
+        self.stopped = True
         self._report.record_stop(self._failure(SEND, ENDPOINT_GONE, answer.status))
 
-    def note_not_asked(self, reason: NotAsked) -> int:
+    def _note_not_asked(self, reason: NotAsked) -> int:
         """Report that the endpoint was not asked; return the milliseconds until it may be."""
         if self._report.failure is None or self._report.failure.what != SEND:
-            self.report_failure(SEND, str(reason))
+            self._report_failure(SEND, str(reason))
         # Jitter: all subscriptions of the endpoint got the same `Retry-After`.
         return max(_MIN_CIRCUIT_WAIT_MS, int(1000 * reason.seconds * (1 + retry.JITTER * self._means.random())))
 
-    def late(self, what: str) -> None:
+    def _note_late(self, what: str) -> None:
         """Report a late acknowledgement, which is not the endpoint's fault (P15)."""
         self._report.late(self._failure(what, LATE))
 
-    def report_failure(self, what: str, detail: str) -> None:
-        """Report any other failure."""
+    def _report_failure(self, what: str, detail: str) -> None:
         self._report.record_failure(self._failure(what, detail))
 
-    def defect(self, what: str, error: Exception) -> None:
+    def _report_defect(self, what: str, error: Exception) -> None:
         """Report a defect; log its type and place once. Its text may hold secrets."""
-        self.report_failure(what, f"unexpected {type(error).__name__}")
+        self._report_failure(what, f"unexpected {type(error).__name__}")
         if type(error) in self._defects:
             return
         self._defects.add(type(error))
-        frame = error.__traceback__
-        while frame is not None and frame.tb_next is not None:
-            frame = frame.tb_next
-        place = f"{frame.tb_frame.f_code.co_filename}:{frame.tb_lineno}" if frame else ""
-        logger.error("push.defect", subscription=self._path, kind=type(error).__name__, place=place)
+        *_, (frame, line) = traceback.walk_tb(error.__traceback__)
+        place = f"{frame.f_code.co_filename}:{line}"
+        logger.error("push.defect", subscription=self._target.path, kind=type(error).__name__, place=place)
 
     def _failure(self, what: str, detail: str, status: int = 0) -> Failure:
         return Failure(self._means.clock.wall(), what, self._details.detail(detail), status)
-
-
-class TargetCycle:
-    """Base of the delivery loops; raises `ValueError` for a bad target."""
-
-    def __init__(self, target: Target, means: WorkerDependencies, report: WorkerReport) -> None:
-        self._target, self._means, self._report = target, means, report
-        self._tries = DeliveryAttempts(target, means, report)
-        self._policy = retry.policy_of(target.config)
-        self._history = retry.FailureHistory()
-        self.batch = retry.first_batch(self._tries.most)  # maximum messages of the next delivery
-        self.gone = False  # the subscription is deleted
-        self.stopped = False  # the endpoint is gone (410)
 
     def _succeed(self) -> None:
         self._history = retry.after_success(self._policy, self._history)
@@ -265,9 +259,8 @@ class TargetCycle:
     def _accept(self, count: int, outcome: AttemptOutcome, limit: float) -> None:
         self._succeed()
         self._report.record_delivery(count, outcome.undecodable, self._means.clock.wall())
-        self.batch = retry.batch_after(
-            self.batch, self._tries.most, messages=count, seconds=outcome.milliseconds / 1000, limit=limit
-        )
+        seconds = outcome.milliseconds / 1000
+        self.batch = retry.batch_after(self.batch, self._deliveries.most, messages=count, seconds=seconds, limit=limit)
 
     def _wait(self, asked: float | None = None) -> int:
         self._history, wait = retry.next_backoff(
@@ -281,14 +274,13 @@ class TargetCycle:
             logger.info("push.gone", subscription=self._target.path)
             self.gone = True
             return None
+        if not isinstance(error, UpstreamError):
+            self._report_defect(what, error)  # it must end neither the process nor the worker (P4)
+            return self._wait()
+        self._report_failure(what, str(error))
         if isinstance(error, UpstreamRefused):
-            self._tries.report_failure(what, str(error))
             self._history, wait = retry.note_refusal(self._history, random=self._means.random())
-            return wait
-        if isinstance(error, UpstreamError):
-            self._tries.report_failure(what, str(error))
+        else:
             most = retry.AWAY_MOST if what == CONSUME else retry.UNSTORED_MOST
             self._history, wait = retry.after_outage(self._policy, self._history, most, random=self._means.random())
-            return wait
-        self._tries.defect(what, error)  # it must end neither the process nor the worker (P4)
-        return self._wait()
+        return wait

@@ -231,7 +231,6 @@ class GoogleDeliveries:
     """Makes the deliveries of one target in Google's form."""
 
     def __init__(self, target: Target, form: GoogleForm) -> None:
-        self.url = target.config.endpoint
         self._form = form
         self._subscription = target.path.removeprefix("/")
         self._counts_attempts = target.counts_attempts

@@ -86,72 +86,6 @@ def one_line(text: str, most: int = MAX_TEXT) -> str:
     return "".join(each for each in " ".join(text.split()) if each.isprintable())[:most]
 
 
-class Stream(httpcore.AsyncNetworkStream):
-    """Network stream for httpcore that reads at most as many bytes as allowed."""
-
-    def __init__(self, wire: "_Wire") -> None:
-        self._wire = wire
-        self._progress = AttemptProgress()
-        self._left = 0
-        self._unsent = b""
-        self.heard = False  # True if anything was received since `begin`
-
-    def begin(self, max_bytes: int, progress: AttemptProgress) -> None:
-        """Begin a request; the head of its answer may have `max_bytes`."""
-        self._progress = progress
-        self._left = max_bytes
-        self.heard = False
-        progress.step = "sending the request"
-
-    def allow(self, max_bytes: int) -> None:
-        """Allow `max_bytes` more."""
-        self._left = max_bytes
-
-    @property
-    def is_readable(self) -> bool:
-        """True if bytes, or the end, arrived without a request."""
-        return self._wire.ended or bool(self._wire.received)
-
-    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        """Return received bytes, empty at the end. Raises `httpcore.ReadError`. `timeout` is ignored."""
-        if self._left <= 0:
-            raise httpcore.ReadError("The answer is too long")
-        unsent, self._unsent = self._unsent, b""
-        if unsent:
-            with contextlib.suppress(OSError):  # an answer may have come before: the read shows it
-                await self._wire.write(unsent)
-        if not self.heard:
-            self._progress.step = "waiting for the answer"
-        try:
-            data = await self._wire.read(min(max_bytes, _READ_BYTES))
-        except OSError as error:
-            raise httpcore.ReadError(socket_error_text(error)) from error
-        self._left -= len(data)
-        self.heard = self.heard or bool(data)
-        return data
-
-    async def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        """Send bytes, at the latest before the next read. Raises `httpcore.WriteError`. `timeout` is ignored."""
-        if len(self._unsent) + len(buffer) < _COALESCED_BYTES:
-            self._unsent += buffer
-            return
-        unsent, self._unsent = self._unsent, b""
-        try:
-            if unsent:
-                await self._wire.write(unsent)
-            await self._wire.write(buffer)
-        except OSError as error:
-            raise httpcore.WriteError(socket_error_text(error)) from error
-
-    async def aclose(self) -> None:
-        """Abort the connection; the rest of an answer is not read."""
-        self._wire.transport.abort()
-
-    def close(self) -> None:
-        """Close an idle connection."""
-        self._wire.transport.close()
-
-
 async def connect_socket(address: Address, port: int) -> socket.socket:
     """Connect to an address. Raises `Unreachable`. The caller sets a timeout."""
     try:
@@ -168,8 +102,8 @@ async def connect_socket(address: Address, port: int) -> socket.socket:
         raise Unreachable(socket_error_text(error)) from error
 
 
-async def start_tls(plain: socket.socket, trust: ssl.SSLContext, host: str) -> Stream:
-    """Start TLS with `host`. Raises `Unreachable`. The socket is closed with the stream, or on failure."""
+async def start_tls(plain: socket.socket, trust: ssl.SSLContext, host: str) -> "_Wire":
+    """Start TLS with `host`. Raises `Unreachable`. The socket is closed with the wire, or on failure."""
     try:
         _, wire = await asyncio.get_running_loop().create_connection(
             _Wire, sock=plain, ssl=trust, server_hostname=host, ssl_shutdown_timeout=_GOODBYE_SECONDS
@@ -180,7 +114,7 @@ async def start_tls(plain: socket.socket, trust: ssl.SSLContext, host: str) -> S
         raise Unreachable(reason) from error
     except ValueError as error:
         raise Unreachable(f"TLS: {host} is no host name") from error
-    return Stream(wire)
+    return wire
 
 
 class _Wire(asyncio.Protocol):
@@ -189,9 +123,9 @@ class _Wire(asyncio.Protocol):
         self.received = bytearray()
         self.ended = False
         self._failure: Exception | None = None
-        self._reader: asyncio.Future[None] | None = None
-        self._writer: asyncio.Future[None] | None = None
-        self._is_full = False
+        self._arrived = asyncio.Event()
+        self._has_room = asyncio.Event()
+        self._has_room.set()
         self._is_paused = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -203,30 +137,29 @@ class _Wire(asyncio.Protocol):
         if len(self.received) > _HIGH_WATER_BYTES and not self._is_paused:
             self._is_paused = True
             self.transport.pause_reading()
-        _wake(self._reader)
+        self._arrived.set()
 
     def eof_received(self) -> None:
         self.ended = True
-        _wake(self._reader)
+        self._arrived.set()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.ended = True
         self._failure = exc
-        _wake(self._reader)
-        _wake(self._writer)
+        self._arrived.set()
+        self._has_room.set()
 
     def pause_writing(self) -> None:
-        self._is_full = True
+        self._has_room.clear()
 
     def resume_writing(self) -> None:
-        self._is_full = False
-        _wake(self._writer)
+        self._has_room.set()
 
     async def read(self, max_bytes: int) -> bytes:
         """Return received bytes, empty at the end. Raises the `OSError` that ended the connection."""
         while not self.received and not self.ended:
-            self._reader = asyncio.get_running_loop().create_future()
-            await self._reader
+            self._arrived.clear()
+            await self._arrived.wait()
         if not self.received and self._failure is not None:
             raise self._failure
         data = bytes(self.received[:max_bytes])
@@ -242,14 +175,7 @@ class _Wire(asyncio.Protocol):
             if self.ended:
                 raise self._failure or ConnectionResetError()
             self.transport.write(pieces[begin : begin + _SEND_BYTES])
-            while self._is_full and not self.ended:
-                self._writer = asyncio.get_running_loop().create_future()
-                await self._writer
-
-
-def _wake(waiting: "asyncio.Future[None] | None") -> None:
-    if waiting is not None and not waiting.done():
-        waiting.set_result(None)
+            await self._has_room.wait()
 
 
 class Endpoint(NamedTuple):
@@ -275,15 +201,17 @@ class Reply(NamedTuple):
     cut: str  # why the body is incomplete; empty: it is complete
 
 
-class EndpointConnection:
-    """A connection to one endpoint, for one request at a time."""
+class EndpointConnection(httpcore.AsyncNetworkStream):
+    """A connection to one endpoint, for one request at a time. httpcore reads and writes through it."""
 
-    def __init__(self, endpoint: Endpoint, stream: Stream) -> None:
-        self.endpoint, self._stream = endpoint, stream
+    def __init__(self, endpoint: Endpoint, wire: _Wire) -> None:
+        self.endpoint, self._wire = endpoint, wire
         self.idle_since = 0.0  # loop time; for the table that keeps it
-        scheme = b"http" if endpoint.is_plain else b"https"
-        self._origin = httpcore.Origin(scheme, endpoint.host.encode(), endpoint.port)
-        self._http = httpcore.AsyncHTTP11Connection(self._origin, stream)
+        self.was_heard = False  # True if a part of the last answer arrived
+        self._progress = AttemptProgress()
+        self._left = 0  # bytes that may still be read
+        self._unsent = b""
+        self._can_be_kept = False
 
     async def ask(
         self,
@@ -297,17 +225,22 @@ class EndpointConnection:
         closes: bool = False,
     ) -> Reply:
         """Send a request; return the answer with at most `keep` bytes of its body. Raises `Unreachable`."""
+        scheme = b"http" if self.endpoint.is_plain else b"https"
         url = httpcore.URL(
-            scheme=self._origin.scheme, host=self._origin.host, port=self._origin.port, target=target.encode()
+            scheme=scheme, host=self.endpoint.host.encode(), port=self.endpoint.port, target=target.encode()
         )
         request = new_request(method, url, headers, body, closes=closes)
-        self._stream.begin(MAX_HEAD, progress)
+        self._progress, self._left = progress, MAX_HEAD
+        self.was_heard = self._can_be_kept = False
+        progress.step = "sending the request"
+        # A parser per request: bytes after an answer must not count as the next one.
+        http = httpcore.AsyncHTTP11Connection(url.origin, self)
         try:
-            answer = await self._http.handle_async_request(request)
+            answer = await http.handle_async_request(request)
         except (httpcore.ProtocolError, httpcore.NetworkError) as error:
             raise Unreachable(_http_error_text(error, heard=self.was_heard)) from error
         progress.step = "reading the answer"
-        self._stream.allow(MAX_BODY)
+        self._left = MAX_BODY
         kept, cut = bytearray(), ""
         try:
             async for part in answer.aiter_stream():
@@ -317,25 +250,52 @@ class EndpointConnection:
             cut = _http_error_text(error, heard=self.was_heard)
         finally:
             await answer.aclose()
+        self._can_be_kept = http.is_idle()
         return Reply(answer.status, answer.headers, bytes(kept), cut)
 
     @property
     def is_kept(self) -> bool:
-        """True if the connection can be reused."""
-        return self._http.is_idle() and not self._stream.is_readable
+        """True if the connection can be reused: no bytes, nor the end, arrived without a request."""
+        return self._can_be_kept and not (self._wire.ended or self._wire.received)
 
-    @property
-    def was_heard(self) -> bool:
-        """True if a part of the last answer arrived."""
-        return self._stream.heard
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        """Return received bytes, empty at the end. Raises `httpcore.ReadError`. `timeout` is ignored."""
+        if self._left <= 0:
+            raise httpcore.ReadError("The answer is too long")
+        unsent, self._unsent = self._unsent, b""
+        if unsent:
+            with contextlib.suppress(OSError):  # an answer may have come before: the read shows it
+                await self._wire.write(unsent)
+        if not self.was_heard:
+            self._progress.step = "waiting for the answer"
+        try:
+            data = await self._wire.read(min(max_bytes, _READ_BYTES))
+        except OSError as error:
+            raise httpcore.ReadError(socket_error_text(error)) from error
+        self._left -= len(data)
+        self.was_heard = self.was_heard or bool(data)
+        return data
+
+    async def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        """Send bytes, at the latest before the next read. Raises `httpcore.WriteError`. `timeout` is ignored."""
+        if len(self._unsent) + len(buffer) < _COALESCED_BYTES:
+            self._unsent += buffer
+            return
+        unsent, self._unsent = self._unsent, b""
+        try:
+            if unsent:
+                await self._wire.write(unsent)
+            await self._wire.write(buffer)
+        except OSError as error:
+            raise httpcore.WriteError(socket_error_text(error)) from error
+
+    async def aclose(self) -> None:
+        """Abort the connection; the rest of an answer is not read."""
+        self._wire.transport.abort()
 
     def close(self) -> None:
-        """Close it."""
-        self._stream.close()
-
-    async def abort(self) -> None:
-        """Abort it."""
-        await self._stream.aclose()
+        """Close it while it is idle."""
+        self._wire.transport.close()
 
 
 class Connector:
@@ -356,7 +316,7 @@ class Connector:
         plain = await _connect_first(addresses, endpoint.port, until)
         if endpoint.is_plain:
             _, wire = await asyncio.get_running_loop().create_connection(_Wire, sock=plain)
-            return EndpointConnection(endpoint, Stream(wire))
+            return EndpointConnection(endpoint, wire)
         progress.step = "agreeing on TLS"
         # Turns are moments in time, not a lock: a slow connection delays no other one.
         now = asyncio.get_running_loop().time()

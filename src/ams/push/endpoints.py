@@ -78,7 +78,7 @@ class EndpointCheck:
                     keep = len(expected) + 1
                     reply = await connection.ask("GET", HASH_PATH, [], b"", keep=keep, progress=progress, closes=True)
                 finally:
-                    await connection.abort()
+                    await connection.aclose()
         except TimeoutError:
             raise CheckFailed(f"No answer within {self._seconds:g} seconds, while {progress.step}") from None
         except (AddressRefused, Unreachable) as error:

@@ -47,10 +47,6 @@ class NoLeases(Exception):
 Ask = Callable[[Heartbeat], Awaitable[LeaseReply]]  # sends a heartbeat; raises `Unanswered` or `NoLeases`
 
 
-def _do_nothing() -> None:
-    return None
-
-
 class Holding:
     """Sends heartbeats, and delivers the targets of the answers."""
 
@@ -61,8 +57,8 @@ class Holding:
         chance: random.Random,
         *,
         holder: str = "",
-        reached: Callable[[], None] = _do_nothing,
-        missed: Callable[[], None] = _do_nothing,
+        reached: Callable[[], None] = lambda: None,
+        missed: Callable[[], None] = lambda: None,
     ) -> None:
         self._workers, self._ask, self._reached, self._missed = workers, ask, reached, missed
         self._holder = holder or new_uuid()

@@ -90,10 +90,11 @@ class ParallelCycle(TargetCycle):
     @property
     def _room(self) -> int:
         """Maximum concurrent deliveries; one as a probe after the endpoint has failed."""
-        return 1 if self._history.failures else self._tries.at_once
+        return 1 if self._history.failures else self._at_once
 
     async def _lease(self) -> list[PushHandOut]:
         """Lease messages for one delivery, or for several if their attempts differ; give back the excess."""
+        self._means.require_lease()
         found = await self._hand_outs.lease(self._target, max_messages=self.batch, max_bytes=retry.MAX_BYTES)
         room = 0 if self._ended.is_set() else self._room - len(self._under_way)
         for each in found[room:]:
@@ -126,7 +127,7 @@ class ParallelCycle(TargetCycle):
         try:
             await self._deliver(hand_out, wave)
         except NotTaken:
-            self._tries.late(ACKNOWLEDGE)
+            self._note_late(ACKNOWLEDGE)
         except Exception as error:
             if wave == self._wave or isinstance(error, Gone):
                 self._wave += 1
@@ -138,13 +139,16 @@ class ParallelCycle(TargetCycle):
         """Send messages, in halves when they are refused together; return whether to go on."""
         messages, is_google = hand_out.messages, self._target.config.google is not None
         limit = google_seconds(self._target) if is_google else seconds(self._means.upstream.patience(self._target))
+        self._means.require_lease()
         await self._hand_outs.extend(self._target, hand_out, int(limit) + _SPARE_SECONDS)
+        self._means.require_lease()  # again, as a delivery follows
         try:
-            outcome = await self._tries.send(messages, attempt=hand_out.attempt, limit=limit)
+            outcome = await self._send(messages, attempt=hand_out.attempt, limit=limit)
         except NotAsked as reason:
-            self._blame_endpoint(wave, self._tries.note_not_asked(reason))
+            self._blame_endpoint(wave, self._note_not_asked(reason))
             return False
         if not outcome.error:
+            self._means.require_lease()
             await self._hand_outs.acknowledge(self._target, hand_out)
             self._refused = 0
             self._accept(len(messages), outcome, limit)
@@ -154,15 +158,14 @@ class ParallelCycle(TargetCycle):
         self.batch = retry.half_batch(len(messages))
         answer = outcome.answer
         if answer is None:
-            self._tries.report_failure(SEND, outcome.error)
+            self._report_failure(SEND, outcome.error)
             self._blame_endpoint(wave)
             return False
         if answer.status == retry.GONE:
-            self.stopped = True
             self.end()
-            self._tries.note_endpoint_gone(answer)
+            self._stop_for_good(answer)
             return False
-        said = self._tries.note_refusal(messages, answer, outcome.error)
+        said = self._note_refusal(messages, answer, outcome.error)
         if answer.status in retry.NOT_OF_THE_MESSAGE:
             self._blame_by_answer(answer, wave)
             return False
@@ -180,11 +183,11 @@ class ParallelCycle(TargetCycle):
         """Count a failure of a message after any bad outcome, as Google's clients expect."""
         answer = outcome.answer
         if answer is None:
-            self._tries.report_failure(SEND, outcome.error)
+            self._report_failure(SEND, outcome.error)
             await self._fail(hand_out, 0, outcome.error)
             self._blame_endpoint(wave)
             return False
-        said = self._tries.note_refusal(hand_out.messages, answer, outcome.error)
+        said = self._note_refusal(hand_out.messages, answer, outcome.error)
         await self._fail(hand_out, answer.status, said)
         if answer.status in retry.NOT_OF_THE_MESSAGE:
             self._blame_by_answer(answer, wave)
@@ -195,12 +198,13 @@ class ParallelCycle(TargetCycle):
     async def _fail(self, hand_out: PushHandOut, status: int, said: str) -> None:
         wait = retry.message_wait(self._policy, hand_out.attempt, random=self._means.random())
         verdict = Verdict(said, hand_out.attempt, status)
+        self._means.require_lease()
         await self._hand_outs.fail(self._target, hand_out, Milliseconds(wait), verdict)
 
     def _count_refusal(self, wave: int) -> None:
         """Count a refusal; as many in a row as slots are taken as the endpoint's fault."""
         self._refused += 1
-        if self._refused >= self._tries.at_once:
+        if self._refused >= self._at_once:
             self._blame_endpoint(wave)
 
     def _blame_by_answer(self, answer: EndpointAnswer, wave: int) -> None:

@@ -23,7 +23,6 @@ ACTIVE, RETRYING, STOPPED = "active", "retrying", "stopped"
 PARALLEL_ELSEWHERE = "A subscription of type parallel is delivered by processes that lease messages, as ams push does"
 
 logger = structlog.get_logger("ams.push")
-States = Mapping[str, WorkerState]  # how deliveries go, by the resource name of the subscription
 
 
 def text(path: str, state: WorkerState) -> str:
@@ -66,26 +65,21 @@ class WorkerReport:
     """State and counters of one worker. Times are milliseconds since the epoch."""
 
     __slots__ = (
-        "_attempts", "_failure", "_last_failure", "_last_success", "_next_attempt", "_path", "_stopped", "_sums",
-        "_tally", "_undecodable", "changed",
+        "_attempts", "_last_failure", "_last_success", "_next_attempt", "_path", "_stopped", "_sums", "_tally",
+        "_undecodable", "changed", "failure",
     )  # fmt: skip
 
     def __init__(self, path: str, tally: DeliveryTally) -> None:
         self._path, self._tally = path, tally
         self._sums = Sums()
         self._attempts: deque[Attempt] = deque(maxlen=MAX_ATTEMPTS_KEPT)
-        self._failure: Failure | None = None
+        self.failure: Failure | None = None  # the present one
         self._last_failure: Failure | None = None
         self._last_success: int | None = None
         self._next_attempt: int | None = None
         self._stopped = False
         self._undecodable = 0
         self.changed = True  # whether anything happened since this was set to False
-
-    @property
-    def failure(self) -> Failure | None:
-        """The present failure."""
-        return self._failure
 
     def note_attempt(self, attempt: Attempt) -> None:
         """Record a request, and whether it succeeded."""
@@ -107,7 +101,7 @@ class WorkerReport:
 
     def dead_lettered(self) -> None:
         """Record a dead letter; clears the failure."""
-        self._failure = None  # reported as dead, not as recovered
+        self.failure = None  # reported as dead, not as recovered
         for sums in self._sums_to_update():
             sums.dead += 1
 
@@ -123,15 +117,10 @@ class WorkerReport:
 
     def record_failure(self, failure: Failure, reason: str = "") -> None:
         """Record a failure; `reason` replaces its detail in the log."""
-        if self._failure is None:
-            logger.warning(
-                "push.failing",
-                subscription=self._path,
-                what=failure.what,
-                status=failure.status,
-                reason=reason or failure.detail,
-            )
-        self._failure = self._last_failure = failure
+        if self.failure is None:
+            what, status, said = failure.what, failure.status, reason or failure.detail
+            logger.warning("push.failing", subscription=self._path, what=what, status=status, reason=said)
+        self.failure = self._last_failure = failure
         self.changed = True
 
     def record_stop(self, failure: Failure) -> None:
@@ -141,9 +130,9 @@ class WorkerReport:
 
     def note_recovery(self) -> None:
         """Clear the failure; the last one stays known (P5)."""
-        if self._failure is not None:
+        if self.failure is not None:
             logger.info("push.recovered", subscription=self._path)
-            self._failure = None
+            self.failure = None
             self.changed = True
 
     def waiting(self, until: int | None) -> None:
@@ -154,8 +143,8 @@ class WorkerReport:
     def state(self, circuit: str, batch: int, outstanding: int | None = None) -> WorkerState:
         """Return the state. `batch`: messages per delivery; `outstanding`: deliveries under way."""
         return WorkerState(
-            phase=STOPPED if self._stopped else RETRYING if self._failure else ACTIVE,
-            failure=self._failure,
+            phase=STOPPED if self._stopped else RETRYING if self.failure else ACTIVE,
+            failure=self.failure,
             last_failure=self._last_failure,
             last_success=self._last_success,
             next_attempt=self._next_attempt,
@@ -180,8 +169,8 @@ _COUNTED: Mapping[str, tuple[str, Callable[[Sums], float]]] = {
 }
 
 
-def gauges(states: States, *, by_path: bool) -> Iterator[Figure]:
-    """Yield what goes up and down."""
+def gauges(states: Mapping[str, WorkerState], *, by_path: bool) -> Iterator[Figure]:
+    """Yield what goes up and down; `states` are by the resource name of the subscription."""
     phases = Counter(each.phase for each in states.values())
     values = [({"state": phase}, phases[phase]) for phase in (ACTIVE, RETRYING, STOPPED)]
     yield Figure("ams_push_subscriptions", "Subscriptions delivered by this process, by how it goes.", values)

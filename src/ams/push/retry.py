@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from ams.core.ack_ids import MAX_ACK_DEADLINE
 from ams.core.backoff import Backoff
-from ams.core.push_config import DEFAULT_PERIOD, EXPONENTIAL, MATTERMOST, MAX_PERIOD_MS, SLOWSTART, PushConfig
+from ams.core.push_config import DEFAULT_PERIOD, EXPONENTIAL, MAX_PERIOD_MS, SLOWSTART, PushConfig
 from ams.push.upstream import Pulled
 
 JITTER = 0.15  # part by which a delay varies, so that deliveries that failed together are spread (P14)
@@ -141,11 +141,6 @@ def batch_after(batch: int, most: int, *, messages: int, seconds: float, limit: 
 def half_batch(messages: int) -> int:
     """Return the next batch size after a failed delivery of `messages`."""
     return max(1, messages // 2)
-
-
-def accepted_statuses(config: PushConfig) -> frozenset[int]:
-    """Return the statuses by which an endpoint accepts messages."""
-    return ACCEPTED_BY_MATTERMOST if config.type == MATTERMOST else ACCEPTED
 
 
 class Refusals:

@@ -169,12 +169,12 @@ class HttpSender:
                 "POST", delivery.endpoint.target, delivery.headers, delivery.body, keep=TEXT_BYTES, progress=progress
             )
         except BaseException:
-            await connection.abort()
+            await connection.aclose()
             raise
         if connection.is_kept:
             self._endpoints.keep(connection)
         else:
-            await connection.abort()
+            await connection.aclose()
         if reply.cut and is_success(reply.status):  # a refusal counts even if its body is incomplete
             raise Unreachable(reply.cut)
         return reply

@@ -1,8 +1,8 @@
 """Upstream: targets of workers, and the protocol by which they get and acknowledge messages.
 
 Two implementations: the engines of this process, and the HTTP API of a service elsewhere, ours or the reference. Only
-the worker that holds the lease of a subscription delivers it. After the lease every call is refused
-(`ams.push.workers.LeaseGuard`).
+the worker that holds the lease of a subscription delivers it: after the lease it calls no more
+(`WorkerDependencies.require_lease`).
 """
 
 from collections.abc import Sequence

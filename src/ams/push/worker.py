@@ -54,7 +54,7 @@ class _Cycle(TargetCycle):
             return await self._deliver(messages)
         except NotTaken:  # the endpoint has done nothing wrong (P15)
             self.batch = retry.half_batch(self.batch)
-            self._tries.late(self._stage)
+            self._note_late(self._stage)
             self._late_in_a_row += 1
             # A seek causes one. A second in a row means that deliveries are too slow for the deadline: back off.
             return self._wait() if self._late_in_a_row > 1 else None
@@ -64,29 +64,30 @@ class _Cycle(TargetCycle):
             self.in_flight = False
 
     async def _pull(self) -> Sequence[Pulled]:
-        pull = self._means.upstream.pull(self._target, max_messages=self.batch, max_bytes=retry.MAX_BYTES)
-        if self._report.failure is None:
-            return await pull
+        upstream = self._means.upstream
         try:
-            async with asyncio.timeout(QUIET_SECONDS) as limit:
-                return await pull
+            async with asyncio.timeout(QUIET_SECONDS if self._report.failure else None) as limit:
+                found = await upstream.pull(self._target, max_messages=self.batch, max_bytes=retry.MAX_BYTES)
         except TimeoutError:
             if not limit.expired():
                 raise
             return ()
+        self._means.require_lease()
+        return found
 
     async def _deliver(self, messages: Sequence[Pulled]) -> int | None:
         first = messages[0].offset
         attempt = self._tried + 1 if first == self._first else 1
         limit = seconds(self._means.upstream.patience(self._target))
         try:
-            outcome = await self._tries.send(messages, attempt=attempt, limit=limit)
+            outcome = await self._send(messages, attempt=attempt, limit=limit)
         except CircuitOpen as circuit:  # nothing was sent
-            return self._tries.note_not_asked(circuit)
+            return self._note_not_asked(circuit)
         self._first, self._tried = first, attempt
         if outcome.error:
             return await self._not_accepted(messages, outcome)
         self._stage = ACKNOWLEDGE
+        self._means.require_lease()
         await self._means.upstream.acknowledge(self._target, messages[-1])
         self._late_in_a_row = 0
         self._refusals.forget_up_to(messages[-1])
@@ -97,17 +98,17 @@ class _Cycle(TargetCycle):
         self.batch = retry.half_batch(len(messages))
         answer = outcome.answer
         if answer is None:
-            self._tries.report_failure(self._stage, outcome.error)
+            self._report_failure(self._stage, outcome.error)
             return self._wait()
         if answer.status == retry.GONE:
-            self.stopped = True
-            self._tries.note_endpoint_gone(answer)
+            self._stop_for_good(answer)
             return None
         advice = self._refusals.advice(messages, answer.status, self._tried)
-        said = self._tries.note_refusal(messages, answer, outcome.error, advice)
+        said = self._note_refusal(messages, answer, outcome.error, advice)
         if attempts := self._refusals.note_refusal(messages, answer.status):
             self._stage = ACKNOWLEDGE
             verdict = Verdict(said, attempts, answer.status)
+            self._means.require_lease()
             await self._means.upstream.dead_letter(self._target, messages[0], verdict)
             self._refusals.dead_lettered()
             self._succeed()

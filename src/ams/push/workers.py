@@ -5,14 +5,14 @@ the old one has finished its deliveries in flight. The same holds for a subscrip
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 
-from ams.core.clock import Clock, Milliseconds
+from ams.core.clock import Clock
 from ams.core.names import SubscriptionId
 from ams.push.attempts import WorkerDependencies
 from ams.push.report import DeliveryTally
 from ams.push.sender import HttpSender
-from ams.push.upstream import Away, HandOuts, Pulled, PushHandOut, Target, Upstream, Verdict
+from ams.push.upstream import Away, Target, Upstream
 from ams.push.worker import DeliveryWorker
 from ams.wire.push import WorkerState
 
@@ -20,73 +20,6 @@ LEASE_OVER = "the lease of this process is over"
 
 DRAIN_SECONDS = 10.0  # for a worker to finish what is in flight (P8)
 _SPREAD_SECONDS, _MAX_SPREAD_SECONDS = 0.002, 1.0  # between first pulls, and for all of them (P14)
-
-
-class LeaseGuard:
-    """Upstream that refuses calls after the end of the lease: `Away`."""
-
-    def __init__(self, upstream: Upstream) -> None:
-        self._upstream = upstream
-        self.ends: float | None = None  # loop time; None: no lease, and no other process delivers
-
-    async def pull(self, target: Target, *, max_messages: int, max_bytes: int) -> Sequence[Pulled]:
-        found = await self._upstream.pull(target, max_messages=max_messages, max_bytes=max_bytes)
-        self._require()
-        return found
-
-    async def acknowledge(self, target: Target, last: Pulled) -> None:
-        self._require()
-        await self._upstream.acknowledge(target, last)
-
-    async def dead_letter(self, target: Target, message: Pulled, verdict: Verdict) -> None:
-        self._require()
-        await self._upstream.dead_letter(target, message, verdict)
-
-    def forget(self, target: Target) -> None:
-        self._upstream.forget(target)
-
-    def patience(self, target: Target) -> float | None:
-        return self._upstream.patience(target)
-
-    @property
-    def hand_outs(self) -> HandOuts | None:
-        """Leased messages of the upstream, while the lease goes on."""
-        found = self._upstream.hand_outs
-        return _LeasedHandOuts(found, self._require) if found is not None else None
-
-    def _require(self) -> None:
-        if self.ends is not None and asyncio.get_running_loop().time() >= self.ends:
-            raise Away(LEASE_OVER)
-
-
-class _LeasedHandOuts:
-    """`HandOuts` with a lease check: `require` raises `Away` after the end of the lease."""
-
-    def __init__(self, hand_outs: HandOuts, require: Callable[[], None]) -> None:
-        self._hand_outs, self._require = hand_outs, require
-
-    async def lease(self, target: Target, *, max_messages: int, max_bytes: int) -> Sequence[PushHandOut]:
-        self._require()
-        return await self._hand_outs.lease(target, max_messages=max_messages, max_bytes=max_bytes)
-
-    async def wait(self, target: Target) -> None:
-        await self._hand_outs.wait(target)
-
-    async def extend(self, target: Target, hand_out: PushHandOut, seconds: int) -> None:
-        self._require()  # again after the call: a delivery follows it
-        await self._hand_outs.extend(target, hand_out, seconds)
-        self._require()
-
-    async def acknowledge(self, target: Target, hand_out: PushHandOut) -> None:
-        self._require()
-        await self._hand_outs.acknowledge(target, hand_out)
-
-    async def fail(self, target: Target, hand_out: PushHandOut, wait: Milliseconds, verdict: Verdict) -> None:
-        self._require()
-        await self._hand_outs.fail(target, hand_out, wait, verdict)
-
-    def release(self, target: Target, hand_out: PushHandOut) -> None:
-        self._hand_outs.release(target, hand_out)
 
 
 class Workers:
@@ -103,10 +36,10 @@ class Workers:
         tally: DeliveryTally | None = None,
         drain_seconds: float = DRAIN_SECONDS,
     ) -> None:
-        self._upstream = LeaseGuard(upstream)
         self._means = WorkerDependencies(
-            self._upstream, sender, clock, random, tally or DeliveryTally(), sleep, self._token
+            upstream, sender, clock, random, tally or DeliveryTally(), sleep, self._token, self._require_lease
         )
+        self._lease_ends: float | None = None  # loop time; None: no lease, and no other process delivers
         self._drain_seconds = drain_seconds
         self._wanted: dict[str, Target] = {}
         self._paths: dict[str, str] = {}  # of wanted targets, by the identity of the subscription
@@ -129,7 +62,7 @@ class Workers:
 
     def hold_until(self, ends: float | None) -> None:
         """Set the end of the lease, by the loop's clock; None: no lease is needed."""
-        self._upstream.ends = ends
+        self._lease_ends = ends
 
     def activate(self, target: Target) -> bool:
         """Add a target. Returns False, and does nothing, if its path is delivered already."""
@@ -197,6 +130,10 @@ class Workers:
         for worker in self._running.values():
             if worker.target.id in lost:
                 worker.report.changed = True
+
+    def _require_lease(self) -> None:
+        if self._lease_ends is not None and asyncio.get_running_loop().time() >= self._lease_ends:
+            raise Away(LEASE_OVER)
 
     def _token(self, target: Target) -> str:
         newest = self._wanted.get(target.path)

@@ -172,3 +172,13 @@ def write_whole(files: Disk, path: str, data: bytes) -> None:
 def make_private(path: str) -> None:
     """Create an empty file with mode 0600 if missing, before a library creates it world-readable."""
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+
+
+@contextlib.contextmanager
+def short_path(folder: str, name: str) -> Iterator[str]:
+    """Yield a short path of a socket in a folder at any depth: a socket's path may have 107 bytes."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{handle}/{name}"
+    finally:
+        os.close(handle)

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from ams.app.moving import export, files, import_
+from ams.app.moving import files
+from ams.app.moving.exporter import export
 from ams.app.moving.files import STANDARD, lines, reading, writing
+from ams.app.moving.importer import import_
 from ams.core.clock import SystemClock
 from ams.core.errors import Unusable
 from ams.core.names import new_topic_id
@@ -186,7 +188,8 @@ _MEASURE = """
 import asyncio, resource, sys
 from pathlib import Path
 from ams.core.clock import SystemClock
-from ams.app.moving import export, import_
+from ams.app.moving.exporter import export
+from ams.app.moving.importer import import_
 from ams.core.names import new_topic_id
 from tests.app.moving.installation import installation
 

@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from ams.app.moving import check, export, import_
-from ams.app.moving.exporter import Installation
+from ams.app.moving.exporter import Installation, export
+from ams.app.moving.importer import check, import_
 from ams.core.clock import SystemClock
 from ams.core.errors import Unusable
 from ams.core.offsets import ranges_of

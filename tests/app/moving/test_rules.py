@@ -8,7 +8,7 @@ from typing import get_args
 
 import pytest
 
-from ams.app.moving import check
+from ams.app.moving.importer import check
 from ams.core import issuer as identity
 from ams.core.errors import Unusable
 from ams.core.names import IssuerName

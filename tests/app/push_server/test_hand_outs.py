@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from ams.app.push_server.hand_outs import HttpHandOuts
-from ams.app.push_server.upstream import LongPoller, Poller
+from ams.app.push_server.upstream import HttpHandOuts, LongPoller, Poller
 from ams.client import AsyncClient, Client, Message, wire
 from ams.core.clock import Milliseconds
 from ams.core.push_config import PushConfig
@@ -64,8 +63,9 @@ async def lease_setup(service: InProcessService, request: pytest.FixtureRequest)
         admin.project("P").subscription("letters").create("L")
         admin.call(wire.create_subscription("P", "S", "T", push=push, parallel=options))
         async with AsyncClient(service.run.base_url, WORKER_TOKEN, retry=None) as client:
-            pauses = Poller(random.Random(1))
-            yield LeaseSetup(service, admin, HttpHandOuts(client, LongPoller(client, pauses, seconds=1), pauses))
+            chance = random.Random(1)
+            waiting = LongPoller(client, chance, seconds=1)
+            yield LeaseSetup(service, admin, HttpHandOuts(client, waiting, Poller(chance)))
         admin.call(wire.delete_project("P"))
 
 

@@ -115,8 +115,8 @@ async def test_p3_a_single_failure_is_tried_again(reference: ReferenceAms) -> No
 async def test_what_is_told_counts_at_once_and_the_profile_after_a_while(reference: ReferenceAms) -> None:
     reference.add("a")
     async with follow_service(reference.url, "a") as push:
-        push.follower.activate(HERE)
-        push.follower.deactivate("/projects/p/subscriptions/a")
+        push.follower.way.activate(HERE)
+        push.follower.way.deactivate("/projects/p/subscriptions/a")
         assert push.names() == ["told"]
         reads = reference.count("/users/profile")
         await wait_until_async(lambda: reference.count("/users/profile") > reads)
@@ -197,10 +197,10 @@ async def test_an_activation_with_leases_asks_at_once(reference: ReferenceAms, m
     async with follow_service(reference.url) as push:
         await wait_until_async(lambda: len(reference.heartbeats) > 2)
         reference.leased = [reference.lease("a")]
-        push.follower.activate(HERE)
+        push.follower.way.activate(HERE)
         await wait_until_async(lambda: push.names() == ["a"])
-        assert push.follower.state(HERE.path) is None
-        assert push.follower.state("/projects/p/subscriptions/a") == WorkerState()
+        assert push.table.state(HERE.path) is None
+        assert push.table.state("/projects/p/subscriptions/a") == WorkerState()
 
 
 async def test_a_service_that_knows_no_leases_any_more_is_followed_by_profile(reference: ReferenceAms) -> None:
@@ -236,7 +236,7 @@ def target(path: str, deadline: int = 10) -> Target:
 @contextlib.asynccontextmanager
 async def open_upstream(reference: ReferenceAms) -> AsyncIterator[HttpUpstream]:
     async with AsyncClient(reference.url, TOKEN, retry=None) as client:
-        waiting = LongPoller(client, Poller(random.Random(1)), seconds=1)
+        waiting = LongPoller(client, random.Random(1), seconds=1)
         yield HttpUpstream(client, waiting)
         await waiting.close()
 

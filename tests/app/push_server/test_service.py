@@ -68,13 +68,9 @@ async def serve_table(condition: Condition) -> AsyncIterator[Server]:
         yield Server(grpc.aio.insecure_channel(address), table, condition)
 
 
-class StatefulTable(ByActivation):
+class StatefulTable:
     def __init__(self, table: TargetTable) -> None:
-        super().__init__(table)
-        self._table = table
-
-    def state(self, path: str) -> WorkerState | None:
-        return self._table.state(path)
+        self.workers, self.way = table, ByActivation(table)
 
 
 async def test_an_activation_is_read_by_its_field_numbers(push_server: Server) -> None:

@@ -22,7 +22,7 @@ from structlog.testing import capture_logs
 from ams.app.lifecycle import RunningService
 from ams.app.wiring import engines, put_in_order, service
 from ams.app.wiring.engines import open_engines, retry_until_available
-from ams.app.wiring.identity import Identity, identity_of, trusted_by
+from ams.app.wiring.identity import Identity, trusted_by
 from ams.app.wiring.push import issuer_of
 from ams.core.backoff import Backoff
 from ams.core.clock import SystemClock
@@ -259,7 +259,7 @@ async def open_identity(registry: Registry, folder: Path, **settings: str) -> As
         registry=registry, clock=SystemClock(), folder=SimpleNamespace(issuers=str(folder / "issuers"))
     )
     trail: Any = None
-    identity = identity_of(chosen, trusted_by(chosen), engines, trail, ())
+    identity = Identity(chosen, trusted_by(chosen), engines, trail, ())
     async with identity.running():
         yield identity
 

@@ -4,8 +4,3 @@
 - files: the files and manifest of a backup, and restoring them with every byte compared
 - protocol: asks the running service not to delete files during a backup
 """
-
-from ams.app.backup.files import Manifest, restore
-from ams.app.backup.live_copy import take
-
-__all__ = ["Manifest", "restore", "take"]

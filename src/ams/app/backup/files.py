@@ -27,10 +27,6 @@ PAGES_PER_STEP = 512
 LOCK_SECONDS = 10  # wait for another process's lock on a database
 
 
-def _do_nothing() -> None:
-    pass
-
-
 class BackupEntry(msgspec.Struct, frozen=True):
     """A file of a backup."""
 
@@ -70,7 +66,7 @@ class DatabaseCopy:
         row = self._connection.execute(query).fetchone()
         return row[0] if row else None
 
-    def write_to(self, path: str, get_on: Callable[[], None] = _do_nothing) -> None:
+    def write_to(self, path: str, get_on: Callable[[], None]) -> None:
         """Write the state as a new database; `get_on` is called after each part."""
         make_private(path)
         with closing(connect(path)) as target:
@@ -96,7 +92,7 @@ def lock_database(path: str) -> Iterator[None]:
 
 
 def copy_file(
-    source: str, folder: str, name: str, length: int | None = None, get_on: Callable[[], None] = _do_nothing
+    source: str, folder: str, name: str, length: int | None = None, get_on: Callable[[], None] = lambda: None
 ) -> BackupEntry:
     """Copy a file, or its first `length` bytes, durably to `folder`/`name`, and return its entry.
 

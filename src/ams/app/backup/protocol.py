@@ -18,12 +18,13 @@ import json
 import os
 import socket
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
 import structlog
 
 from ams.core.errors import AmsError, Unusable
+from ams.storage.files import short_path
 from ams.storage.log.embedded import EmbeddedLog, LogFile
 
 SOCKET = "control"  # file name in the data folder
@@ -158,47 +159,31 @@ class KeptFiles:
 
 def keep(folder: str) -> KeptFiles:
     """Ask the service of a folder to keep its files. Raises `Unusable` if it does not answer."""
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    sock.settimeout(ANSWER_SECONDS)
-    try:
-        with _short_path(folder) as path:
-            sock.connect(path)
-    except OSError as error:
-        sock.close()
-        raise Unusable(
-            f"data folder {folder} is in use, but its service does not answer ({error.strerror}); "
-            "is it just starting or ending, or another user's?"
-        ) from error
-    kept = KeptFiles(sock, folder)
-    try:
+    with contextlib.ExitStack() as made:
+        sock = made.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+        sock.settimeout(ANSWER_SECONDS)
+        try:
+            with short_path(folder, SOCKET) as path:
+                sock.connect(path)
+        except OSError as error:
+            raise Unusable(
+                f"data folder {folder} is in use, but its service does not answer ({error.strerror}); "
+                "is it just starting or ending, or another user's?"
+            ) from error
+        kept = made.enter_context(contextlib.closing(KeptFiles(sock, folder)))
         kept.confirm()
-    except BaseException:
-        kept.close()
-        raise
-    return kept
+        made.pop_all()
+        return kept
 
 
 def _bind_socket(folder: str) -> socket.socket:
     """Return a listening socket in the folder, for its owner only. Replaces the socket of a killed service."""
     with contextlib.suppress(FileNotFoundError):
         os.unlink(os.path.join(folder, SOCKET))
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        with _short_path(folder) as path:
+    with contextlib.ExitStack() as made:
+        sock = made.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+        with short_path(folder, SOCKET) as path:
             sock.bind(path)
-        # No client can connect before it listens.
-        os.chmod(os.path.join(folder, SOCKET), 0o600)
-    except OSError:
-        sock.close()
-        raise
-    return sock
-
-
-@contextlib.contextmanager
-def _short_path(folder: str) -> Iterator[str]:
-    """Yield a short path of the socket, for a folder at any depth: a socket's path may have 107 bytes."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        yield f"/proc/self/fd/{handle}/{SOCKET}"
-    finally:
-        os.close(handle)
+        os.chmod(os.path.join(folder, SOCKET), 0o600)  # no client can connect before it listens
+        made.pop_all()
+        return sock

@@ -5,8 +5,3 @@
 - rules: validates the lines before use
 - files: the file of an export: line by line, compressed or not, stdin or stdout
 """
-
-from ams.app.moving.exporter import export
-from ams.app.moving.importer import check, import_
-
-__all__ = ["check", "export", "import_"]

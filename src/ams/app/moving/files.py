@@ -7,7 +7,7 @@ import os
 import sys
 import zlib
 from collections.abc import Iterator
-from typing import IO, NamedTuple, cast
+from typing import IO, cast
 
 from ams.core.errors import InvalidInput, Unusable
 from ams.storage.export_format import AnyLine, decode_line
@@ -16,13 +16,6 @@ MAX_LINE = 256 << 20  # bytes of a line; longer ones are not of an export
 STANDARD = "-"
 _GZIP_SUFFIX = ".gz"
 _GZIP_LEVEL = 3  # higher levels are far slower, and compress base64 little more
-
-
-class Numbered(NamedTuple):
-    """A line and its number, from 1."""
-
-    number: int
-    line: AnyLine
 
 
 @contextlib.contextmanager
@@ -73,8 +66,8 @@ def reading(path: str) -> Iterator[IO[bytes]]:
             yield raw
 
 
-def lines(file: IO[bytes], path: str) -> Iterator[Numbered]:
-    """Yield the lines of an export, without empty ones. Raises `Unusable`, which has the line number."""
+def lines(file: IO[bytes], path: str) -> Iterator[tuple[int, AnyLine]]:
+    """Yield numbers, from 1, and lines of an export, without empty ones. Raises `Unusable` with the line number."""
     for number in itertools.count(1):
         try:
             data = file.readline(MAX_LINE + 1)
@@ -87,7 +80,7 @@ def lines(file: IO[bytes], path: str) -> Iterator[Numbered]:
         if data.isspace():
             continue
         try:
-            yield Numbered(number, decode_line(data))
+            yield number, decode_line(data)
         except InvalidInput as error:
             raise bad_line(path, number, error) from None
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import date
 from typing import Any, NamedTuple
 
-from ams.app.moving.files import Numbered, bad_line
+from ams.app.moving.files import bad_line
 from ams.core.ack_ids import MIN_ACK_DEADLINE
 from ams.core.errors import InvalidInput, Unusable
 from ams.core.issuer import validate as checked_issuer
@@ -319,7 +319,7 @@ class LineRules:
             seen.add(name)
 
 
-def validate_lines(numbered: Iterable[Numbered], path: str, rules: LineRules) -> Iterator[AnyLine]:
+def validate_lines(numbered: Iterable[tuple[int, AnyLine]], path: str, rules: LineRules) -> Iterator[AnyLine]:
     """Yield valid lines. Raises `Unusable` for the first invalid one, and for a file without its end."""
     for number, line in numbered:
         try:

@@ -8,11 +8,10 @@ from functools import partial
 
 import structlog
 
-from ams.app.push_server.hand_outs import HttpHandOuts
 from ams.app.push_server.selection import OK, STARTING_TEXT, Condition, Follower
 from ams.app.push_server.service import listening
 from ams.app.push_server.settings import PushSettings
-from ams.app.push_server.upstream import HttpUpstream, LongPoller, Poller
+from ams.app.push_server.upstream import HttpHandOuts, HttpUpstream, LongPoller, Poller
 from ams.client import AsyncClient
 from ams.core.clock import SystemClock
 from ams.core.supervisor import Supervisor, run_until_stopped
@@ -71,8 +70,6 @@ class RunningPushServer:
 
     address: str
     operations: str
-    workers: Workers
-    condition: Condition
 
 
 @contextlib.asynccontextmanager
@@ -83,11 +80,13 @@ async def running(settings: PushSettings, supervisor: Supervisor) -> AsyncIterat
     figures = PushFigures(condition, supervisor)
     guard, trusted = Guard(networks(settings.push_allow, "push_allow")), trust(settings.push_ca_file, "push_ca_file")
     async with contextlib.AsyncExitStack() as stack:
-        operations = await stack.enter_async_context(_operations(settings, figures))
+        aside = stack.enter_context(contextlib.closing(listen(settings.ops_host, settings.ops_port, "operations port")))
+        operations = Operations(figures.why_not_ready, metrics_of(figures))
+        figures.listeners.append(await stack.enter_async_context(serve_operations(aside, operations)))
         client = await stack.enter_async_context(
             AsyncClient(settings.endpoint, settings.token, ca=settings.ca or None, retry=None)
         )
-        waiting = LongPoller(client, Poller(chance))
+        waiting = LongPoller(client, chance)
         stack.push_async_callback(waiting.close)
         sender = HttpSender(guard, trusted)
         stack.push_async_callback(sender.close)
@@ -100,19 +99,10 @@ async def running(settings: PushSettings, supervisor: Supervisor) -> AsyncIterat
         address = await stack.enter_async_context(listening(settings, follower, condition))
         await follower.start(supervisor)
         try:
-            yield RunningPushServer(address, operations, workers, condition)
+            yield RunningPushServer(address, url_of("http", aside))
         finally:
             figures.draining = True
             await follower.stop(DRAIN_SECONDS)
-
-
-@contextlib.asynccontextmanager
-async def _operations(settings: PushSettings, figures: PushFigures) -> AsyncIterator[str]:
-    with contextlib.closing(listen(settings.ops_host, settings.ops_port, "operations port")) as sock:
-        operations = Operations(figures.why_not_ready, metrics_of(figures))
-        async with serve_operations(sock, operations) as listener:
-            figures.listeners.append(listener)
-            yield url_of("http", sock)
 
 
 async def serve(settings: PushSettings) -> None:

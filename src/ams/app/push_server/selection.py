@@ -33,7 +33,6 @@ from ams.push.lease_holder import Holding, LeaseReply, NoLeases, Unanswered
 from ams.push.retry import UNREACHED
 from ams.push.upstream import Target
 from ams.push.workers import Workers
-from ams.wire.push import WorkerState
 
 logger = structlog.get_logger("ams.push_server")
 
@@ -113,28 +112,16 @@ class ByActivation:
 
 
 class Follower:
-    """Selects a way and runs it. `client` must not retry by itself."""
+    """Selects a way and runs it: `way` at present. `client` must not retry by itself."""
 
     def __init__(
         self, client: AsyncClient, workers: Workers, condition: Condition, *, random: random.Random, loads: bool = True
     ) -> None:
-        self._client, self._workers, self._condition, self._random = client, workers, condition, random
+        self.workers, self.way = workers, ByActivation(workers)
+        self._client, self._condition, self._random = client, condition, random
         self._holder = f"push-{uuid.uuid4()}"
-        self._way = ByActivation(workers)
         self._loads = loads
         self._task: asyncio.Task[None] | None = None
-
-    def state(self, path: str) -> WorkerState | None:
-        """Return the state of a subscription's delivery; None if this process does not deliver it."""
-        return self._workers.state(path)
-
-    def activate(self, target: Target) -> None:
-        """Handle an activation of a target."""
-        self._way.activate(target)
-
-    def deactivate(self, path: str) -> None:
-        """Handle a deactivation of a subscription."""
-        self._way.deactivate(path)
 
     async def start(self, supervisor: Supervisor) -> None:
         """Start in the background. Without `loads` the service is never asked (P1)."""
@@ -147,14 +134,14 @@ class Follower:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
-        await self._way.stop(seconds)
+        await self.way.stop(seconds)
 
     async def _follow(self, supervisor: Supervisor) -> None:
         while True:
             try:
-                self._way = await self._choose_way()
-                logger.info("following", way=type(self._way).__name__)
-                await self._way.run()
+                self.way = await self._choose_way()
+                logger.info("following", way=type(self.way).__name__)
+                await self.way.run()
             except Exception:  # our own bug must not stop all deliveries
                 supervisor.log_failure("following")
                 self._condition.note_failure()
@@ -164,16 +151,16 @@ class Follower:
         pauses = Pauses(UNREACHED, self._random.random)
         while True:
             try:
-                await self._client.call(wire.lease_push(self._holder, sorted(self._workers.held_subscriptions())))
+                await self._client.call(wire.lease_push(self._holder, sorted(self.workers.held_subscriptions())))
             except client_errors.ClientError as error:
                 # An operator who forbids leases in a roles file wants this process to work without them, too.
                 if unknown_route(error) or isinstance(error, client_errors.NotAllowed):
-                    return ByProfile(self._client, self._workers, self._condition, self._random)
+                    return ByProfile(self._client, self.workers, self._condition, self._random)
                 self._condition.note_failure()
                 logger.warning("service.unreached", reason=error.message)
                 await asyncio.sleep(pauses.next())
             else:
-                return ByLeases(self._client, self._workers, self._condition, self._holder, self._random)
+                return ByLeases(self._client, self.workers, self._condition, self._holder, self._random)
 
 
 class ByLeases(ByActivation):

@@ -178,13 +178,13 @@ class PushService:
         whole = request.HasField("subscription") and sent.HasField("push_config")
         if not whole or not sent.push_config.HasField("retry_policy"):
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "Empty subscription")
-        if self._follower.state(sent.full_name) is not None:
+        if self._follower.workers.state(sent.full_name) is not None:
             await context.abort(grpc.StatusCode.ALREADY_EXISTS, f"Subscription {sent.full_name} is already activated")
         try:
             target = of_message(sent)
         except InvalidTarget as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-        self._follower.activate(target)
+        self._follower.way.activate(target)
         logger.info("subscription.activated", subscription=target.path)
         return pb.ActivateSubscriptionResponse(message=f"Subscription {target.path} activated")
 
@@ -193,7 +193,7 @@ class PushService:
     ) -> pb.DeactivateSubscriptionResponse:
         """Stop delivering. Deliveries in flight finish in the background (P8)."""
         await self._require_state(request.full_name, context)
-        self._follower.deactivate(request.full_name)
+        self._follower.way.deactivate(request.full_name)
         logger.info("subscription.deactivated", subscription=request.full_name)
         return pb.DeactivateSubscriptionResponse(message=f"Subscription {request.full_name} deactivated")
 
@@ -212,7 +212,7 @@ class PushService:
         return pb.StatusResponse()
 
     async def _require_state(self, path: str, context: Context) -> WorkerState:
-        state = self._follower.state(path)
+        state = self._follower.workers.state(path)
         if state is None:
             await context.abort(grpc.StatusCode.NOT_FOUND, f"Subscription {path} is not active")
         return state

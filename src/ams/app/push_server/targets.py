@@ -26,6 +26,8 @@ from ams.core.push_config import (
 from ams.core.urls import has_credentials
 from ams.push.rpc import push_service_pb2 as pb
 from ams.push.upstream import Target
+from ams.wire.push import AuthorizationHeader, RetryPolicy
+from ams.wire.push import PushConfig as ShownConfig
 
 _PATH = re.compile(r"/projects/([^/]+)/subscriptions/([^/]+)")
 _TYPES = {pb.HTTP_ENDPOINT: HTTP_ENDPOINT, pb.MATTERMOST: MATTERMOST}
@@ -50,31 +52,6 @@ def split_path(path: str) -> Named:
     return Named(found[1], found[2])
 
 
-class _Header(msgspec.Struct, frozen=True):
-    type: str = ""
-    value: str = ""
-
-
-class _Retry(msgspec.Struct, frozen=True):
-    type: str = ""
-    period: int = 0
-
-
-class _Config(msgspec.Struct, rename="camel"):
-    type: str = ""
-    push_endpoint: str = ""
-    max_messages: int = 0
-    authorization_header: _Header = _Header()
-    retry_policy: _Retry = _Retry()
-    mattermost_url: str = ""
-    mattermost_username: str = ""
-    mattermost_channel: str = ""
-    base64_decode: bool = False
-    dead_letter_topic: str = ""
-    max_delivery_attempts: int = 0
-    max_outstanding: int = 0
-
-
 def of_message(activated: pb.Subscription) -> Target:
     """Return the target of an activation. Raises `InvalidTarget` with the texts of push contract 3."""
     config = activated.push_config
@@ -82,12 +59,12 @@ def of_message(activated: pb.Subscription) -> Target:
     if kind is None:
         raise InvalidTarget(f"Invalid argument, push type {int(config.type)} not yet implemented")
     is_http = kind == HTTP_ENDPOINT
-    sent = _Config(
+    sent = ShownConfig(
         type=kind,
         push_endpoint=config.push_endpoint if is_http else "",
         max_messages=config.max_messages if is_http else 1,
-        authorization_header=_Header(value=config.authorization_header if is_http else ""),
-        retry_policy=_Retry(config.retry_policy.type, config.retry_policy.period),
+        authorization_header=AuthorizationHeader(value=config.authorization_header if is_http else ""),
+        retry_policy=RetryPolicy(config.retry_policy.type, config.retry_policy.period),
         mattermost_url=config.mattermost_url,
         mattermost_username=config.mattermost_username,
         mattermost_channel=config.mattermost_channel,
@@ -111,7 +88,7 @@ def of_subscription(shown: wire.Subscription) -> Target | None:
 def of_config(shown: Mapping[str, Any]) -> PushConfig | None:
     """Return a push configuration in a service's answer; None if it is empty. Raises `InvalidTarget`."""
     try:
-        config = msgspec.convert(shown, _Config)
+        config = msgspec.convert(shown, ShownConfig)
     except msgspec.ValidationError as error:
         raise InvalidTarget(f"Invalid push configuration, {error}") from None
     if not config.type:
@@ -121,7 +98,7 @@ def of_config(shown: Mapping[str, Any]) -> PushConfig | None:
     return _push_config(config, LINEAR)
 
 
-def _push_config(sent: _Config, usual_policy: str = "") -> PushConfig:
+def _push_config(sent: ShownConfig, usual_policy: str = "") -> PushConfig:
     policy = sent.retry_policy.type or usual_policy
     if sent.type == HTTP_ENDPOINT and not is_https(sent.push_endpoint):
         raise InvalidTarget(f"Invalid push endpoint, {_why_not_https(sent.push_endpoint)}")
@@ -147,9 +124,9 @@ def _push_config(sent: _Config, usual_policy: str = "") -> PushConfig:
         mattermost_username=sent.mattermost_username,
         mattermost_channel=sent.mattermost_channel,
         base64_decode=sent.base64_decode,
-        dead_letter_topic=sent.dead_letter_topic.rpartition("/")[2],
-        max_delivery_attempts=sent.max_delivery_attempts,
-        max_outstanding=sent.max_outstanding,
+        dead_letter_topic=(sent.dead_letter_topic or "").rpartition("/")[2],
+        max_delivery_attempts=sent.max_delivery_attempts or 0,
+        max_outstanding=sent.max_outstanding or 0,
     )
 
 

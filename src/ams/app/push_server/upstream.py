@@ -1,7 +1,8 @@
 """Upstream over the HTTP API of our service or the reference's (push contract 12, 8.3), with polling and long polls.
 
-Implements `ams.push.upstream.Upstream`. Pulls never wait in the service, because the reference would gather for 300 ms.
-A worker pulls as soon as the service reports messages; if the service cannot report them, it polls.
+Implements `ams.push.upstream`, also for parallel subscriptions, whose messages our service leases. Pulls never wait in
+the service, because the reference would gather for 300 ms. A worker pulls as soon as the service reports messages; if
+the service cannot report them, it polls.
 
 One long poll waits for up to `SUBSCRIPTIONS_PER_WAIT` subscriptions at once, so a thousand idle ones cost few requests
 every few seconds. Recently delivered ones wait in small requests of their own; the idle ones stay together. A reference
@@ -11,8 +12,10 @@ service has no long poll. Then each subscription is polled, less often the longe
 
 import asyncio
 import contextlib
+import math
 import random
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import msgspec
 import structlog
@@ -22,8 +25,20 @@ from ams.client import AsyncClient, wire
 from ams.client import errors as client_errors
 from ams.client.wire.call import Call, call_of
 from ams.core.backoff import Backoff
+from ams.core.clock import Milliseconds
 from ams.core.messages import Fragment, with_ordering_key
-from ams.push.upstream import Away, Gone, HandOuts, NotTaken, Pulled, Target, UpstreamError, UpstreamRefused, Verdict
+from ams.push.upstream import (
+    Away,
+    Gone,
+    HandOuts,
+    NotTaken,
+    Pulled,
+    PushHandOut,
+    Target,
+    UpstreamError,
+    UpstreamRefused,
+    Verdict,
+)
 from ams.wire.messages import PullBody
 from ams.wire.push import Ready, WaitBody
 
@@ -34,6 +49,7 @@ _SPARE_REQUESTS = 8  # long polls beyond the minimum before small ones are merge
 
 POLL_BACKOFF = Backoff(0.25, 5.0)  # seconds between two polls: the first, and the longest after long idleness
 MAX_POLLS_PER_SECOND = 100.0  # a second, of all subscriptions together
+CLOSE_SECONDS = 2.0  # to give back leases at the end
 
 logger = structlog.get_logger("ams.push_server")
 
@@ -74,11 +90,12 @@ class _WaitRequest:
         self.task: asyncio.Task[None] | None = None
 
 
-class LongPoller:
-    """Long polls, or `fallback` if the service has none: decides when a pull is due. Raises `ClientError`."""
+class LongPoller(Poller):
+    """Long polls, or polling if the service has none: decides when a pull is due. Raises `ClientError`."""
 
-    def __init__(self, client: AsyncClient, fallback: Poller, seconds: float = WAIT_SECONDS) -> None:
-        self._client, self._fallback, self._seconds = client, fallback, seconds
+    def __init__(self, client: AsyncClient, random: random.Random, seconds: float = WAIT_SECONDS) -> None:
+        super().__init__(random)
+        self._client, self._seconds = client, seconds
         self._knows = True  # True: the service knows the request, as far as known
         self._new: Waiters = {}
         self._requests: list[_WaitRequest] = []
@@ -87,19 +104,11 @@ class LongPoller:
     async def until_due(self, target: Target) -> bool:
         """Return True when the service reports messages, False on timeout."""
         if not self._knows or not target.id:
-            return await self._fallback.until_due(target)
+            return await super().until_due(target)
         future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._new[target.id] = future
         self._gather_soon()
         return await future
-
-    def note_arrival(self, path: str) -> None:
-        """Pass on to the fallback."""
-        self._fallback.note_arrival(path)
-
-    def forget(self, path: str) -> None:
-        """Pass on to the fallback."""
-        self._fallback.forget(path)
 
     async def close(self) -> None:
         """Cancel all requests."""
@@ -178,9 +187,7 @@ class _PulledMessage(msgspec.Struct, rename="camel"):
     data: msgspec.Raw = msgspec.Raw(b'""')
 
 
-class Received(msgspec.Struct, rename="camel"):
-    """A message received by a pull."""
-
+class _Received(msgspec.Struct, rename="camel"):
     ack_id: str
     message: _PulledMessage
     ordering_key: str | None = None
@@ -188,37 +195,30 @@ class Received(msgspec.Struct, rename="camel"):
 
 
 class _Pull(msgspec.Struct, rename="camel"):
-    received_messages: list[Received]
-
-
-class _Standing:
-    __slots__ = ("end", "may_have_more")
-
-    def __init__(self) -> None:
-        self.end = -1  # offset of the last message of a pull that brought all, or -1
-        self.may_have_more = False  # True: pull at once, without waiting
+    received_messages: list[_Received]
 
 
 class HttpUpstream:
     """Messages of another service; `waiting` decides when to pull."""
 
-    def __init__(self, client: AsyncClient, waiting: Poller | LongPoller, hand_outs: HandOuts | None = None) -> None:
+    def __init__(self, client: AsyncClient, waiting: Poller, hand_outs: HandOuts | None = None) -> None:
         self._client, self.hand_outs, self._waiting = client, hand_outs, waiting
-        self._standings: dict[str, _Standing] = {}
+        self._may_have_more: dict[str, int] = {}
+        """Subscriptions to pull at once, without waiting; until the acknowledgement of this offset, if it is not -1."""
 
     async def pull(self, target: Target, *, max_messages: int, max_bytes: int) -> Sequence[Pulled]:
         """Return the next messages; empty on timeout."""
-        standing = self._standings.setdefault(target.path, _Standing())
         with _translate_errors():
-            if not standing.may_have_more and not await self._waiting.until_due(target):
+            if target.path not in self._may_have_more and not await self._waiting.until_due(target):
                 return ()
-            answer = await self._client.call(pull_call(target, max_messages))
-        messages = within(max_bytes, [as_pulled(each) for each in answer.received_messages])
-        standing.may_have_more = bool(messages)
+            answer = await self._client.call(_pull_call(target, max_messages))
+        messages = _within(max_bytes, [_as_pulled(each) for each in answer.received_messages])
+        if not messages:
+            self._may_have_more.pop(target.path, None)
+            return messages
         is_all = len(messages) < max_messages and len(messages) == len(answer.received_messages)
-        standing.end = messages[-1].offset if messages and is_all else -1
-        if messages:
-            self._waiting.note_arrival(target.path)
+        self._may_have_more[target.path] = messages[-1].offset if is_all else -1
+        self._waiting.note_arrival(target.path)
         return messages
 
     async def acknowledge(self, target: Target, last: Pulled) -> None:
@@ -247,21 +247,158 @@ class HttpUpstream:
         return None if target.is_parallel else float(max(target.ack_deadline_seconds, 1))
 
     def forget(self, target: Target) -> None:
-        self._standings.pop(target.path, None)
+        self._may_have_more.pop(target.path, None)
         self._waiting.forget(target.path)
 
     def _note_acknowledged(self, target: Target, last: Pulled) -> None:
-        standing = self._standings.get(target.path)
-        if standing is not None and standing.end == last.offset:
-            standing.may_have_more = False
+        if self._may_have_more.get(target.path) == last.offset:
+            del self._may_have_more[target.path]
+
+
+class HttpHandOuts:
+    """Implements `ams.push.upstream.HandOuts`; `waiting` waits for messages to lease.
+
+    If a lease brings none, because others have all messages, `pauses` limit the rate of requests.
+    """
+
+    def __init__(self, client: AsyncClient, waiting: Poller, pauses: Poller) -> None:
+        self._client, self._waiting, self._pauses = client, waiting, pauses
+        self._said_due: set[str] = set()  # subscriptions reported due, of which nothing was leased since
+        self._unsettled: dict[tuple[str, str], set[int]] = {}
+        """Offsets not acknowledged, failed or released, as far as known; by subscription and lease."""
+        self._under_way: set[asyncio.Task[Any]] = set()  # requests that continue after their callers have left
+
+    async def lease(self, target: Target, *, max_messages: int, max_bytes: int) -> Sequence[PushHandOut]:
+
+        def give_up(leasing: "asyncio.Task[Sequence[PushHandOut]]") -> None:
+            if not leasing.cancelled() and leasing.exception() is None:
+                for each in leasing.result():
+                    self.release(target, each)
+
+        leasing = asyncio.create_task(self._lease(target, max_messages, max_bytes))
+        self._keep(leasing)
+        try:
+            return await asyncio.shield(leasing)
+        except asyncio.CancelledError:  # nobody would know the messages it brings
+            leasing.add_done_callback(give_up)
+            raise
+
+    async def _lease(self, target: Target, max_messages: int, max_bytes: int) -> Sequence[PushHandOut]:
+        with _translate_errors(of_leases=True):
+            received = (await self._client.call(_pull_call(target, max_messages))).received_messages
+        if received:
+            self._said_due.discard(target.path)
+            self._note_arrival(target.path)
+        fitting = _within(max_bytes, [_as_pulled(each) for each in received])
+        count = len(fitting)
+        for each in self._hand_outs(target, received[count:]):
+            self.release(target, each)
+        return self._hand_outs(target, received[:count])
+
+    def _hand_outs(self, target: Target, received: Sequence[_Received]) -> Sequence[PushHandOut]:
+        lots: dict[str, list[_Received]] = {}
+        for each in received:
+            lots.setdefault(each.ack_id.rpartition("-")[2], []).append(each)
+        found = [
+            PushHandOut(text, lot[0].delivery_attempt, [_as_pulled(each) for each in lot]) for text, lot in lots.items()
+        ]
+        for hand_out in found:
+            self._unsettled[target.path, hand_out.text] = {each.offset for each in hand_out.messages}
+        return found
+
+    async def wait(self, target: Target) -> None:
+        """Wait until the service reports messages; pause if it has just done so in vain."""
+        if target.path in self._said_due:
+            self._said_due.discard(target.path)
+            await self._pauses.until_due(target)
+            return
+        with _translate_errors(of_leases=True):
+            if await self._waiting.until_due(target):
+                self._said_due.add(target.path)
+            else:
+                self._note_arrival(target.path)
+
+    def _note_arrival(self, path: str) -> None:
+        self._waiting.note_arrival(path)
+        self._pauses.note_arrival(path)
+
+    async def extend(self, target: Target, hand_out: PushHandOut, seconds: int) -> None:
+        with _translate_errors(of_leases=True):
+            await self._client.call(wire.extend_leases(*split_path(target.path), _ids(target, hand_out), seconds))
+
+    async def acknowledge(self, target: Target, hand_out: PushHandOut) -> None:
+        with _translate_errors(of_leases=True), self._settling(target, hand_out):
+            await self._client.call(wire.acknowledge(*split_path(target.path), _ids(target, hand_out)))
+
+    async def fail(self, target: Target, hand_out: PushHandOut, wait: Milliseconds, verdict: Verdict) -> None:
+        for ack_id in _ids(target, hand_out):
+            call = wire.dead_letter(*split_path(target.path), ack_id, **verdict._asdict(), wait=math.ceil(wait))
+            with _translate_errors(of_leases=True), self._settling(target, hand_out):
+                await self._client.call(call)
+
+    def release(self, target: Target, hand_out: PushHandOut) -> None:
+        """Release unsettled messages to be leased again; asks the service in the background."""
+        place = target.path, hand_out.text
+        left = self._unsettled.pop(place, set())
+        messages = [each for each in hand_out.messages if each.offset in left]
+        others = left - {each.offset for each in messages}
+        if others:
+            self._unsettled[place] = others
+        if messages:
+            self._keep(asyncio.create_task(self._release(target, hand_out._replace(messages=messages))))
+
+    async def _release(self, target: Target, hand_out: PushHandOut) -> None:
+        """Ask the service to take messages back. If that fails, their leases expire."""
+        try:
+            await self._client.call(wire.nack(*split_path(target.path), _ids(target, hand_out), failed=False))
+        except client_errors.AckTimeout:  # the others are taken back
+            return
+        except client_errors.ClientError as error:
+            logger.info("lease.not_released", subscription=target.path, reason=error.message)
+
+    async def close(self) -> None:
+        """Finish giving leases back, and cancel on timeout."""
+        until = asyncio.get_running_loop().time() + CLOSE_SECONDS
+        while self._under_way and (left := until - asyncio.get_running_loop().time()) > 0:
+            await asyncio.wait(self._under_way, timeout=left)
+        for task in self._under_way:
+            task.cancel()
+
+    def _keep(self, task: "asyncio.Task[Any]") -> None:
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
+
+    @contextlib.contextmanager
+    def _settling(self, target: Target, hand_out: PushHandOut) -> Iterator[None]:
+        """Note that messages are settled, unless the outcome is unknown. Late ids have no effect anyway."""
+        try:
+            yield
+        except client_errors.AckTimeout:
+            self._note_settled(target, hand_out)
+            raise
+        self._note_settled(target, hand_out)
+
+    def _note_settled(self, target: Target, hand_out: PushHandOut) -> None:
+        place = target.path, hand_out.text
+        left = self._unsettled.get(place, set())
+        left.difference_update([each.offset for each in hand_out.messages])
+        if not left:
+            self._unsettled.pop(place, None)
+
+
+def _ids(target: Target, hand_out: PushHandOut) -> list[str]:
+    project, subscription = split_path(target.path)
+    return [f"{wire.ack_id(project, subscription, each.offset)}-{hand_out.text}" for each in hand_out.messages]
 
 
 @contextlib.contextmanager
-def _translate_errors() -> Iterator[None]:
+def _translate_errors(*, of_leases: bool = False) -> Iterator[None]:
+    """Raise errors as workers know them; of leases `NotTaken` for expired ones, as after a seek."""
     try:
         yield
     except client_errors.ClientError as error:
-        raise kind_of(error)(error.message) from error
+        is_late = of_leases and isinstance(error, client_errors.InvalidInput)
+        raise (NotTaken if is_late else kind_of(error))(error.message) from error
 
 
 def kind_of(error: client_errors.ClientError, *, is_acknowledgement: bool = False) -> type[UpstreamError]:
@@ -277,13 +414,13 @@ def kind_of(error: client_errors.ClientError, *, is_acknowledgement: bool = Fals
     return UpstreamRefused
 
 
-def pull_call(target: Target, max_messages: int) -> Call[_Pull]:
+def _pull_call(target: Target, max_messages: int) -> Call[_Pull]:
     """Return a pull without waiting. Both values are texts, which every service accepts."""
     body = PullBody(str(max_messages), "true")
     return call_of("subscriptions:pull", _Pull, *split_path(target.path), body=body, repeatable=True)
 
 
-def as_pulled(received: Received) -> Pulled:
+def _as_pulled(received: _Received) -> Pulled:
     """Return a message as workers know it. Its number is the part of its id before a dash."""
     message = received.message
     offset = int(received.ack_id.rpartition(":")[2].partition("-")[0])
@@ -297,7 +434,7 @@ def as_pulled(received: Received) -> Pulled:
     return Pulled(offset, message.message_id, message.publish_time, fragment)
 
 
-def within(max_bytes: int, messages: Sequence[Pulled]) -> Sequence[Pulled]:
+def _within(max_bytes: int, messages: Sequence[Pulled]) -> Sequence[Pulled]:
     """Return the first messages that fit into `max_bytes`, at least one."""
     left = max_bytes
     for index, message in enumerate(messages):

@@ -17,7 +17,7 @@ from typing import Protocol
 import structlog
 
 from ams.access.permissions import role_table
-from ams.app.wiring.assembly import Service, assemble, client_of
+from ams.app.wiring.assembly import Service, client_of
 from ams.app.wiring.engines import Engines, ReportWait, open_engines, retry_until_available
 from ams.app.wiring.identity import trusted_by
 from ams.app.wiring.push import reach_of
@@ -30,8 +30,6 @@ from ams.service.retention import Retention
 from ams.service.subscriptions import Subscriptions
 from ams.service.users import create_first_admin, push_worker
 from ams.storage.files import Disk
-
-__all__ = ["Service", "service"]
 
 logger = structlog.get_logger("ams")
 
@@ -59,7 +57,7 @@ async def service(
     to_nodes = client_of(settings)
     async with open_engines(settings, clock or SystemClock(), files or Disk(), tell, supervisor) as engines:
         await _settle(engines, partial(put_in_order, settings, engines), tell)
-        made = assemble(settings, engines, roles, reach, trusted, to_nodes)
+        made = Service(settings, engines, roles, reach, trusted, to_nodes)
         for attempt in (made.counting.catch_up, made.losses.look, made.stored.measure):
             await _settle(engines, attempt, tell)
         async with contextlib.AsyncExitStack() as stack:

@@ -1,7 +1,7 @@
 """Assembly: use cases on the engines, the application on the use cases, and links to other nodes."""
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from urllib.parse import urlsplit
 
@@ -9,8 +9,8 @@ from ams.access.admission import Admission
 from ams.access.permissions import RoleTable
 from ams.access.rates import ConnectionSlots, ProjectSlots, QuotaSlots, Rates
 from ams.app.wiring.engines import Engines
-from ams.app.wiring.identity import Identity, Trusted, identity_of
-from ams.app.wiring.push import Push, Reach, push_of
+from ams.app.wiring.identity import Identity, Trusted
+from ams.app.wiring.push import Push, Reach
 from ams.cluster.lease_table import PARALLEL, Duty, Holder, LeaseTable
 from ams.cluster.ownership import Ownership, SharedOwnership
 from ams.core.clock import Milliseconds
@@ -59,11 +59,6 @@ from ams.service.topics import Topics
 from ams.service.users import Registrations, Tokens, TokenUses, Users
 from ams.service.validators import Validators
 from ams.storage.audit.trail import FailedLogins, Trail
-from ams.storage.cursors.acks import CursorStore
-from ams.storage.folder import Folder
-from ams.storage.log.base import Log
-from ams.storage.log.embedded import EmbeddedLog
-from ams.storage.registry.registry import Registry
 from ams.validation.long_checks import LongChecks
 from ams.workers import Pool
 
@@ -99,241 +94,167 @@ class UseCases:
     history: MetricsHistory
 
 
-@dataclass(frozen=True, slots=True)
-class MessageFlow:
-    """Parts of a message's path from publish to acknowledgement."""
-
-    counts: Counts
-    counting: Counting
-    workers: Pool
-    validators: Validators
-    stored: StoredBytes
-    publisher: Publisher
-    unread: UnreadAnswers
-    deliverer: Deliverer
-    dead_letters: DeadLetters
-    nodes: Nodes
-    working: ParallelSubscriptions
-
-    def move(self, subscription: SubscriptionId) -> None:
-        """Wake the pulls of a subscription whose cursor has moved."""
-        self.deliverer.wake(subscription)
-        self.working.opened.forget(subscription)
-
-    def stop(self, subscription: SubscriptionId) -> None:
-        """End the pulls of a deleted or detached subscription."""
-        self.deliverer.wake(subscription)
-        self.working.opened.leave(subscription)
-
-
-@dataclass(frozen=True, slots=True)
 class Service:
-    """Engines and application, ready to be served."""
+    """Engines and application, ready to be served. Each part is made once, on those before it."""
 
-    settings: Settings
-    folder: Folder
-    log: Log
-    embedded: EmbeddedLog | None  # the log, if it is in the data folder
-    registry: Registry
-    cursors: CursorStore
-    deliverer: Deliverer
-    working: ParallelSubscriptions
-    nodes: Nodes
-    workers: Pool
-    cases: UseCases
-    gate: RequestGate
-    bodies: Bodies
-    auditor: Auditor
-    counting: Counting
-    losses: LossTotal
-    counts: Counts
-    push: Push
-    identity: Identity
-    trail: Trail
-    failed_logins: FailedLogins
-    token_uses: TokenUses
-    expiry: Expiry
-    watched: ParallelMetrics
-    stored: StoredBytes
-    quota_use: QuotaUse
-    slots: ProjectSlots
-    api: App
-    lane: Lane
-    pubsub_calls: Counter[str] = field(default_factory=Counter)  # finished calls of Google's clients, by code
+    def __init__(
+        self, settings: Settings, engines: Engines, roles: RoleTable, reach: Reach | None, trusted: Trusted,
+        to_nodes: HttpClient,
+    ) -> None:  # fmt: skip
+        """`reach` is None while push is disabled; `to_nodes` is the client of other nodes."""
+        registry, log, clock = engines.registry, engines.log, engines.clock
+        self.settings, self._engines, self._to_nodes = settings, engines, to_nodes
+        self.folder, self.log, self.embedded = engines.folder, log, engines.embedded
+        self.registry, self.cursors = registry, engines.cursors
+        self.trail = Trail(
+            engines.folder.audit, registry.audit, clock, days=settings.audit_days, space=engines.space,
+            retention_clock=engines.retention_clock,
+        )  # fmt: skip
+        proxies = networks(settings.trusted_proxies, "trusted_proxies")
+        self.identity = Identity(settings, trusted, engines, self.trail, proxies)
+        self.token_uses = TokenUses(registry.named_tokens)
+        self._admission = Admission(
+            registry, service_token=settings.service_token, per_resource_auth=settings.per_resource_auth,
+            permissions=roles.permissions, logins=self.identity.logins, note_use=self.token_uses.note,
+            show_tokens=settings.show_tokens, clock=clock,
+        )  # fmt: skip
+        self._make_message_flow()
+        self.push = Push(settings, engines, self.deliverer, self.working, self._dead_letters, reach)
+        unused = Subscriptions(registry, log, engines.cursors, self.push.pushing, stopped=self._stop_pulls)
+        self.expiry = Expiry(registry, self.counts, unused, self.trail, clock, engines.retention_clock)
+        self.cases = self._make_cases()
+        self.losses = LossTotal(log, engines.cursors)
+        rules, most = registry.quotas.rules, settings.max_connections
+        self.slots = ProjectSlots(
+            ConnectionSlots(rules, most), QuotaSlots(rules, WAITING_PULLS, most), QuotaSlots(rules, STREAMS, most)
+        )
+        self.quota_use = QuotaUse(registry, self.stored, self.slots)
+        rates = Rates(users=settings.user_requests_per_second, clock=clock, rules=rules)
+        self.gate = RequestGate(self._admission, settings.auth_option, rates, self.slots.connections)
+        buffered = affordable_bytes(settings.max_buffered_bytes)
+        self.bodies = Bodies(settings.max_body_bytes, buffered, settings.request_seconds)
+        fast = FastRoutes(
+            self.gate, self.bodies, self.cases.publisher, self.deliverer, self.working, registry.invalidations,
+            self.slots.waiting_pulls, strict=settings.strict_data, workers=self.workers,
+            forwarder=self.nodes.forwarder,
+        )  # fmt: skip
+        attempts = LoginLimit(settings.failed_logins_per_minute, clock)
+        self.failed_logins = FailedLogins(SERVICE, self.trail, attempts, clock)
+        self.auditor = Auditor(self.trail, self.failed_logins, self.gate, clock, proxies)
+        logins_of_console = partial(self.identity.console_logins, settings.console_logins)
+        pages = Console(logins_of_console).routes() if settings.console else []
+        unread, routes = self.deliverer.unread, self._make_routes(roles)
+        self.api = App(self.gate, self.bodies, unread, fast, routes, self.auditor, self.nodes.forwarder, pages)
+        self.watched = ParallelMetrics(self.working, log, clock, by_name=settings.metrics_labels)
+        self.lane = Lane(self.api, fast, unread, is_traced=settings.log_level == "debug")
+        self.pubsub_calls: Counter[str] = Counter()  # finished calls of Google's clients, by code
 
     @property
     def away(self) -> str | None:
         """Why clients should go elsewhere: a dependency does not answer."""
         return self.log.away or self.registry.away
 
+    def _make_message_flow(self) -> None:
+        """Make the parts that store, deliver and count messages."""
+        settings, engines = self.settings, self._engines
+        registry, log, cursors, clock = engines.registry, engines.log, engines.cursors, engines.clock
+        self.counts = Counts(clock)
+        self.counting = Counting(registry, log, self.counts, by_topic=settings.metrics_labels)
+        self.workers = Pool()
+        upkeep = engines.embedded.upkeep if engines.embedded else None
+        self.stored = StoredBytes(registry, log, clock, upkeep.capacity if upkeep else None)
+        if upkeep:
+            upkeep.keep_needed(partial(needed_offsets, registry, cursors), self.stored.owners_near_limit)
+        unread = UnreadAnswers(affordable_bytes(settings.max_unread_bytes))
+        self.deliverer = Deliverer(
+            registry, log, cursors, settings.max_pull_messages, settings.max_pull_bytes, settings.pull_wait,
+            push_enabled=settings.push_enabled, counts=self.counts, unread=unread,
+        )  # fmt: skip
+        self._dead_letters = DeadLetters(registry, log, cursors, self.counts, self.stored)
+        self.nodes = nodes_of(settings, engines, self._to_nodes, unread)
+        self.working = ParallelSubscriptions(
+            self.deliverer, cursors, self._dead_letters, clock, self.nodes.ownership, engines.retention_clock
+        )
 
-def assemble(
-    settings: Settings, engines: Engines, roles: RoleTable, reach: Reach | None, trusted: Trusted, to_nodes: HttpClient
-) -> Service:
-    """Build the service; `reach` is None while push is disabled."""
-    registry, log, clock = engines.registry, engines.log, engines.clock
-    trail = Trail(
-        engines.folder.audit, registry.audit, clock, days=settings.audit_days, space=engines.space,
-        retention_clock=engines.retention_clock,
-    )  # fmt: skip
-    proxies = networks(settings.trusted_proxies, "trusted_proxies")
-    identity = identity_of(settings, trusted, engines, trail, proxies)
-    token_uses = TokenUses(registry.named_tokens)
-    admission = admission_of(settings, engines, roles, identity, token_uses)
-    flow = message_flow(settings, engines, to_nodes)
-    deliverer, working, nodes = flow.deliverer, flow.working, flow.nodes
-    push = push_of(settings, engines, deliverer, working, flow.dead_letters, reach)
-    expiry = expiry_of(engines, flow, push, trail)
-    cases = use_cases(settings, engines, flow, push, expiry)
-    losses = LossTotal(log, engines.cursors)
-    slots = slots_of(settings, registry)
-    quota_use = QuotaUse(registry, flow.stored, slots)
-    rates = Rates(users=settings.user_requests_per_second, clock=clock, rules=registry.quotas.rules)
-    gate = RequestGate(admission, settings.auth_option, rates, slots.connections)
-    bodies = Bodies(settings.max_body_bytes, affordable_bytes(settings.max_buffered_bytes), settings.request_seconds)
-    fast = FastRoutes(
-        gate, bodies, flow.publisher, deliverer, working, registry.invalidations, slots.waiting_pulls,
-        strict=settings.strict_data, workers=flow.workers, forwarder=nodes.forwarder,
-    )  # fmt: skip
-    table = routes(settings, engines, admission, gate, roles, flow, cases, losses, push, identity, expiry, quota_use)
-    logins = FailedLogins(SERVICE, trail, LoginLimit(settings.failed_logins_per_minute, clock), clock)
-    auditor = Auditor(trail, logins, gate, clock, proxies)
-    logins_of_console = partial(identity.console_logins, settings.console_logins)
-    pages = Console(logins_of_console).routes() if settings.console else []
-    api = App(gate, bodies, flow.unread, fast, table, auditor, nodes.forwarder, pages)
-    watched = ParallelMetrics(working, log, clock, by_name=settings.metrics_labels)
-    lane = Lane(api, fast, flow.unread, is_traced=settings.log_level == "debug")
-    return Service(
-        settings, engines.folder, log, engines.embedded, registry, engines.cursors, deliverer, working, nodes,
-        flow.workers, cases, gate, bodies, auditor, flow.counting, losses, flow.counts, push, identity, trail, logins,
-        token_uses, expiry, watched, flow.stored, quota_use, slots, api, lane,
-    )  # fmt: skip
+    def _wake_pulls(self, subscription: SubscriptionId) -> None:
+        """Wake the pulls of a subscription whose cursor has moved."""
+        self.deliverer.wake(subscription)
+        self.working.opened.forget(subscription)
 
+    def _stop_pulls(self, subscription: SubscriptionId) -> None:
+        """End the pulls of a deleted or detached subscription."""
+        self.deliverer.wake(subscription)
+        self.working.opened.leave(subscription)
 
-def admission_of(
-    settings: Settings, engines: Engines, roles: RoleTable, identity: Identity, token_uses: TokenUses
-) -> Admission:
-    """Return the admission of requests: authentication and permissions."""
-    return Admission(
-        engines.registry,
-        service_token=settings.service_token,
-        per_resource_auth=settings.per_resource_auth,
-        permissions=roles.permissions,
-        logins=identity.logins,
-        note_use=token_uses.note,
-        show_tokens=settings.show_tokens,
-        clock=engines.clock,
-    )
+    def _make_cases(self) -> UseCases:
+        settings, engines, working, pushing = self.settings, self._engines, self.working, self.push.pushing
+        registry, log, cursors, clock = engines.registry, engines.log, engines.cursors, engines.clock
+        retention, validators = Retention(registry, log), Validators(registry, LongChecks(self.workers))
+        reader = RangeReader(registry, log, settings.max_read_messages)
+        watcher = PushWatcher(registry, log, cursors, pushing, self.push.assignment, working)
+        duty = None if settings.registry == "sqlite" else Duty(registry)
+        changed = pushing.settle if self.push.reach and self.push.reach.driven else None
+        return UseCases(
+            Topics(registry, log, self.counting, retention, changed=changed),
+            Publisher(registry, log, settings.max_message_bytes, validators, self.counts, self.stored),
+            retention,
+            Subscriptions(
+                registry, log, cursors, pushing, stopped=self._stop_pulls, used=self.expiry.note,
+                cover=working.storer.cover,
+            ),
+            Snapshots(registry, log, cursors, clock, engines.retention_clock),
+            Seeker(
+                registry, log, cursors, self._wake_pulls, working, engines.retention_clock, self.expiry.note
+            ),
+            Schemas(registry, log, validators),
+            Projects(registry, log, cursors, changed=pushing.settle),
+            reader,
+            watcher,
+            Live(registry, log, cursors, clock, reader, watcher, working),
+            MetricsHistory(registry, log, cursors, clock, engines.retention_clock, engines.history, duty),
+        )  # fmt: skip
 
-
-def message_flow(settings: Settings, engines: Engines, to_nodes: HttpClient) -> MessageFlow:
-    """Return the parts that store, deliver and count messages."""
-    registry, log, cursors, clock = engines.registry, engines.log, engines.cursors, engines.clock
-    counts = Counts(clock)
-    counting = Counting(registry, log, counts, by_topic=settings.metrics_labels)
-    workers = Pool()
-    validators = Validators(registry, LongChecks(workers))
-    stored = StoredBytes(registry, log, clock, engines.embedded.upkeep.capacity if engines.embedded else None)
-    if engines.embedded:
-        engines.embedded.upkeep.keep_needed(partial(needed_offsets, registry, cursors), stored.owners_near_limit)
-    publisher = Publisher(registry, log, settings.max_message_bytes, validators, counts, stored)
-    unread = UnreadAnswers(affordable_bytes(settings.max_unread_bytes))
-    deliverer = Deliverer(
-        registry, log, cursors, settings.max_pull_messages, settings.max_pull_bytes, settings.pull_wait,
-        push_enabled=settings.push_enabled, counts=counts, unread=unread,
-    )  # fmt: skip
-    dead_letters = DeadLetters(registry, log, cursors, counts, stored)
-    nodes = nodes_of(settings, engines, to_nodes, unread)
-    working = ParallelSubscriptions(deliverer, cursors, dead_letters, clock, nodes.ownership, engines.retention_clock)
-    return MessageFlow(
-        counts, counting, workers, validators, stored, publisher, unread, deliverer, dead_letters, nodes, working
-    )
-
-
-def expiry_of(engines: Engines, flow: MessageFlow, push: Push, trail: Trail) -> Expiry:
-    """Return the expiry of unused subscriptions."""
-    registry, clock = engines.registry, engines.clock
-    unused = Subscriptions(registry, engines.log, engines.cursors, push.pushing, stopped=flow.stop)
-    return Expiry(registry, flow.counts, unused, trail, clock, engines.retention_clock)
-
-
-def use_cases(settings: Settings, engines: Engines, flow: MessageFlow, push: Push, expiry: Expiry) -> UseCases:
-    """Return the use cases shared by several surfaces."""
-    registry, log, cursors, clock = engines.registry, engines.log, engines.cursors, engines.clock
-    working, retention_clock, settle = flow.working, engines.retention_clock, push.pushing.settle
-    retention = Retention(registry, log)
-    reader = RangeReader(registry, log, settings.max_read_messages)
-    watcher = PushWatcher(registry, log, cursors, push.pushing, push.assignment, working)
-    duty = None if settings.registry == "sqlite" else Duty(registry)
-    return UseCases(
-        Topics(registry, log, flow.counting, retention, changed=settle if push.reach and push.reach.driven else None),
-        flow.publisher,
-        retention,
-        Subscriptions(
-            registry, log, cursors, push.pushing, stopped=flow.stop, used=expiry.note, cover=working.storer.cover
-        ),
-        Snapshots(registry, log, cursors, clock, retention_clock),
-        Seeker(registry, log, cursors, flow.move, working, retention_clock, expiry.note),
-        Schemas(registry, log, flow.validators),
-        Projects(registry, log, cursors, changed=settle),
-        reader,
-        watcher,
-        Live(registry, log, cursors, clock, reader, watcher, working),
-        MetricsHistory(registry, log, cursors, clock, retention_clock, engines.history, duty),
-    )
-
-
-def slots_of(settings: Settings, registry: Registry) -> ProjectSlots:
-    """Return the concurrency quotas of projects."""
-    rules, most = registry.quotas.rules, settings.max_connections
-    return ProjectSlots(
-        ConnectionSlots(rules, most), QuotaSlots(rules, WAITING_PULLS, most), QuotaSlots(rules, STREAMS, most)
-    )
-
-
-def routes(
-    settings: Settings, engines: Engines, admission: Admission, gate: RequestGate, roles: RoleTable, flow: MessageFlow,
-    cases: UseCases, losses: LossTotal, push: Push, identity: Identity, expiry: Expiry, quota_use: QuotaUse,
-) -> dict[str, Handler]:  # fmt: skip
-    """Return the handlers of all actions except the hot ones."""
-    registry, log, cursors, clock = engines.registry, engines.log, engines.cursors, engines.clock
-    pushing, counting, deliverer, working, nodes = push.pushing, flow.counting, flow.deliverer, flow.working, flow.nodes
-    default_retention = Milliseconds(round(settings.retention * 1000))
-    service_doctor = ServiceDoctor(
-        registry,
-        log,
-        cursors,
-        losses,
-        _remedies(settings, engines),
-        issuers=identity.issuers,
-        copied_for=engines.embedded.upkeep.kept_for if engines.embedded else lambda: None,
-        leap=lambda: engines.retention_clock.leap,
-        not_base64=lambda: counting.counts.not_base64_of,
-        nodes=LeaseTable(registry, PARALLEL).holders if nodes.name else None,
-    )
-    metrics = Metrics(registry, counting, Losses(registry, log, cursors), clock, working)
-    doctor = Doctor(
-        registry, log, cursors, counting, default_retention, clock, engines.retention_clock, cases.push_watcher,
-        working, expiry.note,
-    )  # fmt: skip
-    push_server = "internal"  # the name in `/status` (contract 14.5)
-    if settings.push_server_host:
-        push_server = f"{settings.push_server_host}:{settings.push_server_port}"
-    about = ServiceInfo(admission, registry, settings.proxy_hostname, pushing, push_server)
-    return bind_handlers(
-        ServiceRoutes(about, metrics, Usage(registry, counting, admission, clock), registry.audit),
-        DoctorRoutes(doctor, service_doctor, nodes.name),
-        UserRoutes(Users(registry, roles.roles), admission, Tokens(registry, clock), Registrations(registry)),
-        IssuerRoutes(identity.issuers, IdentityBindings(registry)),
-        ProjectRoutes(cases.projects, Members(registry), quota_use, cases.retention),
-        TopicRoutes(cases.topics, cases.retention),
-        SchemaRoutes(cases.schemas),
-        SubscriptionRoutes(cases.subscriptions, pushing, working.settler, cases.seeker),
-        SnapshotRoutes(cases.snapshots),
-        PushRoutes(pushing, cases.push_watcher, push.identity),
-        DeliveryRoutes(push.assignment, pushing, deliverer, working.puller, push.dead_letters, working.settler),
-        ReadingRoutes(cases.reader, cases.live, cases.history, gate, flow.workers),
-    )
+    def _make_routes(self, roles: RoleTable) -> dict[str, Handler]:
+        """Return the handlers of all actions except the hot ones."""
+        settings, engines, cases, admission = self.settings, self._engines, self.cases, self._admission
+        registry, log, cursors, clock = engines.registry, engines.log, engines.cursors, engines.clock
+        pushing, assignment, counting = self.push.pushing, self.push.assignment, self.counting
+        deliverer, working, node = self.deliverer, self.working, self.nodes.name
+        service_doctor = ServiceDoctor(
+            registry,
+            log,
+            cursors,
+            self.losses,
+            _remedies(settings, engines),
+            issuers=self.identity.issuers,
+            copied_for=engines.embedded.upkeep.kept_for if engines.embedded else lambda: None,
+            leap=lambda: engines.retention_clock.leap,
+            not_base64=lambda: counting.counts.not_base64_of,
+            nodes=LeaseTable(registry, PARALLEL).holders if node else None,
+        )
+        metrics = Metrics(registry, counting, Losses(registry, log, cursors), clock, working)
+        doctor = Doctor(
+            registry, log, cursors, counting, Milliseconds(round(settings.retention * 1000)), clock,
+            engines.retention_clock, cases.push_watcher, working, self.expiry.note,
+        )  # fmt: skip
+        push_server = "internal"  # the name in `/status` (contract 14.5)
+        if settings.push_server_host:
+            push_server = f"{settings.push_server_host}:{settings.push_server_port}"
+        about = ServiceInfo(admission, registry, settings.proxy_hostname, pushing, push_server)
+        return bind_handlers(
+            ServiceRoutes(about, metrics, Usage(registry, counting, admission, clock), registry.audit),
+            DoctorRoutes(doctor, service_doctor, node),
+            UserRoutes(Users(registry, roles.roles), admission, Tokens(registry, clock), Registrations(registry)),
+            IssuerRoutes(self.identity.issuers, IdentityBindings(registry)),
+            ProjectRoutes(cases.projects, Members(registry), self.quota_use, cases.retention),
+            TopicRoutes(cases.topics, cases.retention),
+            SchemaRoutes(cases.schemas),
+            SubscriptionRoutes(cases.subscriptions, pushing, working.settler, cases.seeker),
+            SnapshotRoutes(cases.snapshots),
+            PushRoutes(pushing, cases.push_watcher, self.push.identity),
+            DeliveryRoutes(assignment, pushing, deliverer, working.puller, self._dead_letters, working.settler),
+            ReadingRoutes(cases.reader, cases.live, cases.history, self.gate, self.workers),
+        )
 
 
 def client_of(settings: Settings) -> HttpClient:

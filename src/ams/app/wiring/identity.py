@@ -38,15 +38,25 @@ class Trusted:
     client: HttpClient
 
 
-@dataclass(frozen=True, slots=True)
 class Identity:
-    """Parts of identity."""
+    """Parts of identity. Issuers' keys are stored in the data folder; a change of issuers drops verified tokens."""
 
-    issuers: Issuers
-    logins: Logins
-    introspection: Introspection
-    keys: IssuerKeyCache
-    discovery: Discovery
+    def __init__(
+        self, settings: Settings, trusted: Trusted, engines: Engines, trail: Trail, proxies: Sequence[Network]
+    ) -> None:
+        registry, clock, client = engines.registry, engines.clock, trusted.client
+        self._discovery = Discovery(client, clock)
+        self._keys = IssuerKeyCache(client, engines.folder.issuers, clock, self._discovery)
+        self._introspection = Introspection(client, self._discovery, clock)
+        self.issuers = Issuers(registry, trusted.issuers, self._keys)
+        remembered: Cache[bytes, CachedToken] = registry.invalidations.new_cache(MAX_CACHED_TOKENS)
+        leeway = settings.issuers_leeway
+        verifier = Verifier(self.issuers, self._keys, self._introspection, clock, leeway, remembered)
+        registry.invalidations.on(ISSUERS, verifier.forget)
+        registry.invalidations.on(ISSUERS, self._keys.refetch_all)
+        keys_of_tokens = KeyLogins(registry, clock, leeway)
+        address = partial(_address, proxies)
+        self.logins = Logins(registry, self.issuers, verifier, keys_of_tokens, trail, clock, address)
 
     async def console_logins(self, clients: Pairs) -> Sequence[ConsoleLogin]:
         """Return the login pages of the console; `clients` has its client ids by issuer name."""
@@ -56,7 +66,7 @@ class Identity:
     async def _console_login(self, issuer: Issuer, client: str) -> ConsoleLogin:
         login = ConsoleLogin(issuer.name, issuer.url, client)
         try:
-            authorization, token = await self.discovery.login_urls(issuer)
+            authorization, token = await self._discovery.login_urls(issuer)
         except IssuerFailed as error:
             await logger.awarning("console.issuer_away", issuer=issuer.name, reason=str(error))
             return msgspec.structs.replace(login, error="The issuer does not say now where to log in")
@@ -73,7 +83,7 @@ class Identity:
         try:
             yield
         finally:
-            for each in (self.logins, self.introspection, self.keys):
+            for each in (self.logins, self._introspection, self._keys):
                 await each.close()
 
 
@@ -83,24 +93,6 @@ def trusted_by(settings: Settings) -> Trusted:
     tls = trust(settings.issuers_ca_file, "issuers_ca_file") if settings.issuers_ca_file else None
     issuers = read_issuers(settings.issuers_file) if settings.issuers_file else ()
     return Trusted(issuers, issuer_client(guard, tls))
-
-
-def identity_of(
-    settings: Settings, trusted: Trusted, engines: Engines, trail: Trail, proxies: Sequence[Network]
-) -> Identity:
-    """Assemble identity. Issuers' keys are stored in the data folder; a change of issuers drops verified tokens."""
-    registry, clock, client = engines.registry, engines.clock, trusted.client
-    discovery = Discovery(client, clock)
-    keys = IssuerKeyCache(client, engines.folder.issuers, clock, discovery)
-    introspection = Introspection(client, discovery, clock)
-    issuers = Issuers(registry, trusted.issuers, keys)
-    remembered: Cache[bytes, CachedToken] = registry.invalidations.new_cache(MAX_CACHED_TOKENS)
-    verifier = Verifier(issuers, keys, introspection, clock, settings.issuers_leeway, remembered)
-    registry.invalidations.on(ISSUERS, verifier.forget)
-    registry.invalidations.on(ISSUERS, keys.refetch_all)
-    keys_of_tokens = KeyLogins(registry, clock, settings.issuers_leeway)
-    logins = Logins(registry, issuers, verifier, keys_of_tokens, trail, clock, partial(_address, proxies))
-    return Identity(issuers, logins, introspection, keys, discovery)
 
 
 def _address(proxies: Sequence[Network]) -> str:

@@ -15,9 +15,9 @@ from ams.http.tls import Certificate
 from ams.outgoing.address_guard import Network, networks
 from ams.pubsub import iam, publisher, schemas, subscriber
 from ams.pubsub.calls import Calls, EmulatorDoor, Rpc
-from ams.pubsub.consumer_calls import Leases, LeasingRpcs
 from ams.pubsub.forwarding import Relays
 from ams.pubsub.iam import IamRpcs
+from ams.pubsub.leases import Leases
 from ams.pubsub.publisher import PublisherRpcs
 from ams.pubsub.requests import MOST_PAYLOAD, MOST_REQUEST
 from ams.pubsub.rest import Rest, refusal_of
@@ -48,31 +48,23 @@ async def pubsub(
     listeners: list[Listener],
 ) -> AsyncIterator[str]:
     """Answer Google's clients until the block ends; yields HOST:PORT, and adds the port's listener to `listeners`."""
-    cases = made.cases
+    cases, most_bytes = made.cases, settings.google_message_bytes
+    topics, subscriptions, snapshots = cases.topics, cases.subscriptions, cases.snapshots
+    proxies = networks(settings.trusted_proxies, "trusted_proxies")
     relays = _relays(settings, made, certificate)
-    calls = _calls(settings, made, certificate, relays)
+    calls = _calls(settings, made, certificate, relays, proxies)
     leases = Leases(made.deliverer, made.working)
     streams = Streams(leases, calls, made.slots.streams, relays)
     services = {
         publisher.NAME: PublisherRpcs(
-            cases.topics,
-            cases.publisher,
-            cases.retention,
-            cases.subscriptions,
-            cases.snapshots,
-            cases.schemas,
-            settings.google_message_bytes,
+            topics, cases.publisher, cases.retention, subscriptions, snapshots, cases.schemas, most_bytes
         ).rpcs(),
-        subscriber.NAME: [
-            *SubscriberRpcs(
-                made.registry, cases.subscriptions, cases.snapshots, cases.seeker, made.push.pushing
-            ).rpcs(),
-            *LeasingRpcs(leases, made.slots.waiting_pulls).rpcs(),
-        ],
+        subscriber.NAME: SubscriberRpcs(
+            made.registry, subscriptions, snapshots, cases.seeker, made.push.pushing, leases, made.slots.waiting_pulls
+        ).rpcs(),
         schemas.NAME: SchemaRpcs(cases.schemas).rpcs(),
-        iam.NAME: IamRpcs(made.registry, cases.topics, cases.subscriptions, cases.snapshots, cases.schemas).rpcs(),
+        iam.NAME: IamRpcs(made.registry, topics, subscriptions, snapshots, cases.schemas).rpcs(),
     }
-    proxies = networks(settings.trusted_proxies, "trusted_proxies")
     limits = ListenerLimits(connections=connections, unshared=proxies)
     context = certificate.context_for(ALPN) if certificate and not settings.pubsub_emulator else None
     port = _port(settings, made, calls, services, proxies)
@@ -116,24 +108,18 @@ def _relays(settings: Settings, made: Service, certificate: Certificate | None) 
     return Relays(made.nodes.name, made.nodes.ownership.doubt, credentials)
 
 
-def _calls(settings: Settings, made: Service, certificate: Certificate | None, relay: Relays | None) -> Calls:
+def _calls(
+    settings: Settings, made: Service, certificate: Certificate | None, relay: Relays | None, proxies: Sequence[Network]
+) -> Calls:
     is_emulator = settings.pubsub_emulator
-    proxies = networks(settings.trusted_proxies, "trusted_proxies")
     is_plain = not is_emulator and certificate is None
     if is_plain and not proxies:
         raise BadSettings(UNPROTECTED_WARNING)
     door = EmulatorDoor(made.registry, made.cases.projects) if is_emulator else made.gate
     return Calls(
-        door,
-        made.auditor,
-        made.bodies,
-        made.api.new_id,
-        made.pubsub_calls,
-        made.deliverer.unread,
+        door, made.auditor, made.bodies, made.api.new_id, made.pubsub_calls, made.deliverer.unread,
         most=settings.max_connections,
         seconds=settings.request_seconds,
         most_payload=MOST_PAYLOAD if settings.google_message_bytes < MOST_PAYLOAD else MOST_REQUEST,
-        proxies=proxies,
-        only_proxies=is_plain,
-        relay=relay,
-    )
+        proxies=proxies, only_proxies=is_plain, relay=relay,
+    )  # fmt: skip

@@ -48,16 +48,39 @@ class Reach:
     driven: "DrivenPushServer | None"  # the remote push server; None without push_server_host
 
 
-@dataclass(frozen=True, slots=True)
 class Push:
-    """Parts of push."""
+    """Parts of push; it is disabled without `reach`."""
 
-    pushing: Pushing
-    assignment: Assignment
-    dead_letters: DeadLetters
-    identity: PushIdentity
-    runner: PushRunner | None  # workers of this process; None if others deliver
-    reach: Reach | None  # None while push is disabled
+    def __init__(
+        self, settings: Settings, engines: Engines, deliverer: Deliverer, working: ParallelSubscriptions,
+        dead_letters: DeadLetters, reach: Reach | None,
+    ) -> None:  # fmt: skip
+        registry, cursors, issuer = engines.registry, engines.cursors, issuer_of(settings)
+        is_alone = settings.registry == "sqlite"
+        if settings.pubsub_port is not None and not is_alone and not settings.proxy_hostname:
+            remedy = "set proxy_hostname, or each node is an issuer of its own"
+            logger.warning("push.issuer", issuer=issuer, remedy=remedy)
+        self.reach, self.identity = reach, PushIdentity(registry.signing_keys, issuer, engines.clock)
+        tally, workers = DeliveryTally(settings.metrics_labels), None
+        if reach is not None and reach.driven is None and settings.push_inside:
+            upstream = EnginesUpstream(registry, deliverer, dead_letters, EngineHandOuts(registry, working))
+            workers = Workers(upstream, reach.sender, engines.clock, random.random, tally=tally)
+        own = new_uuid()
+        alone = MemoryLeases(engines.clock, own, OtherHolders(registry))
+        leases = alone if is_alone else StoredLeases(registry)
+        state_of = workers.state_of if workers else None
+        self.assignment = Assignment(registry, leases, state_of, registry.push_secrets.all_valid, self.identity.tokens)
+        moves = None if is_alone else Moves(cursors, deliverer)
+        self.runner = PushRunner(self.assignment, workers, tally, moves, own) if workers else None
+        """Workers of this process; None if others deliver."""
+        self.pushing = Pushing(registry, worker_token=settings.push_worker_token)
+        if reach is not None:
+            settle = self.runner.settle if self.runner else no_push_server
+            server = reach.driven or Leaseholders(self.assignment, settle)
+            self.pushing = Pushing(
+                registry, True, settings.push_worker_token, reach.endpoints, server, self.assignment, not reach.driven,
+                settings.pubsub_emulator,
+            )  # fmt: skip
 
     @contextlib.asynccontextmanager
     async def running(self, supervisor: Supervisor) -> AsyncIterator[None]:
@@ -95,41 +118,6 @@ def issuer_of(settings: Settings) -> str:
         host = "localhost"  # named in a self-made certificate
     shown = f"[{host}]" if ":" in host else host
     return f"{scheme}://{shown}" + ("" if settings.port == _DEFAULT_PORTS[scheme] else f":{settings.port}")
-
-
-def push_of(
-    settings: Settings,
-    engines: Engines,
-    deliverer: Deliverer,
-    working: ParallelSubscriptions,
-    dead_letters: DeadLetters,
-    reach: Reach | None,
-) -> Push:
-    """Assemble push; it is disabled without `reach`."""
-    registry, cursors, issuer = engines.registry, engines.cursors, issuer_of(settings)
-    is_alone = settings.registry == "sqlite"
-    if settings.pubsub_port is not None and not is_alone and not settings.proxy_hostname:
-        logger.warning("push.issuer", issuer=issuer, remedy="set proxy_hostname, or each node is an issuer of its own")
-    identity = PushIdentity(registry.signing_keys, issuer, engines.clock)
-    tally, workers = DeliveryTally(settings.metrics_labels), None
-    if reach is not None and reach.driven is None and settings.push_inside:
-        upstream = EnginesUpstream(registry, deliverer, dead_letters, EngineHandOuts(registry, working))
-        workers = Workers(upstream, reach.sender, engines.clock, random.random, tally=tally)
-    own = new_uuid()
-    alone = MemoryLeases(engines.clock, own, OtherHolders(registry))
-    leases = alone if is_alone else StoredLeases(registry)
-    state_of = workers.state_of if workers else None
-    assignment = Assignment(registry, leases, state_of, registry.push_secrets.all_valid, identity.tokens)
-    moves = None if is_alone else Moves(cursors, deliverer)
-    runner = PushRunner(assignment, workers, tally, moves, own) if workers else None
-    pushing = Pushing(registry, worker_token=settings.push_worker_token)
-    if reach is not None:
-        server = reach.driven or Leaseholders(assignment, runner.settle if runner else no_push_server)
-        pushing = Pushing(
-            registry, True, settings.push_worker_token, reach.endpoints, server, assignment, not reach.driven,
-            settings.pubsub_emulator,
-        )  # fmt: skip
-    return Push(pushing, assignment, dead_letters, identity, runner, reach)
 
 
 def _drive(settings: Settings) -> "DrivenPushServer | None":

@@ -68,6 +68,9 @@ class GrpcPushServer:
 
     async def close(self) -> None:
         """Close the connection; calls under way fail."""
+        await self._disconnect()
+
+    async def _disconnect(self) -> None:
         channel, self._channel = self._channel, None
         if channel is not None:
             await channel.close()
@@ -119,7 +122,7 @@ class GrpcPushServer:
         except OSError as error:
             outcome = CallOutcome(grpc.StatusCode.UNAVAILABLE, str(error) or type(error).__name__)
         if outcome.is_away and self._has_changed():
-            await self.close()
+            await self._disconnect()
         return outcome
 
     async def _open_channel(self) -> grpc.aio.Channel:
@@ -140,17 +143,20 @@ class GrpcPushServer:
         return self._trust != before or not self._place.verify
 
 
-class Driving:
-    """Keeps the deliveries of a push server equal to `targets`, after any failure on either side.
+async def _no_targets() -> Sequence[Target]:
+    return ()
+
+
+class DrivenPushServer(GrpcPushServer):
+    """A push server elsewhere whose deliveries are kept equal to targets, after any failure on either side.
 
     Compares both at every change and every minute, and repairs differences (push contract 15, P3, P28, P31). A delivery
-    that this process did not send is sent again, as it may be outdated.
+    that this process did not send is sent again, as it may be outdated. Raises as `GrpcPushServer`.
     """
 
-    def __init__(
-        self, server: GrpcPushServer, targets: Callable[[], Awaitable[Sequence[Target]]], seconds: float = ROUND_SECONDS
-    ) -> None:
-        self._server, self._targets, self._seconds = server, targets, seconds
+    def __init__(self, place: PushServerAddress, seconds: float = CALL_SECONDS) -> None:
+        super().__init__(place, seconds)
+        self.targets: Callable[[], Awaitable[Sequence[Target]]] = _no_targets
         self._given: dict[str, Target] = {}  # targets that this process sent
         self.results: dict[str, CallOutcome] = {}  # of the last call about each subscription
         self._places = asyncio.Semaphore(MAX_CONCURRENT_CALLS)
@@ -158,36 +164,34 @@ class Driving:
         self._away: CallOutcome | None = None  # first missing answer of this round: no more calls in it
         self._asked: set[asyncio.Task[bool]] = set()
         self._pauses = Pauses(_BACKOFF)
-        self._rounds = Ticker(WORK, seconds, self._go_on)
+        self._rounds = Ticker(WORK, ROUND_SECONDS, self._go_on)
 
-    def note_change(self) -> None:
-        """Begin a round at once, as targets changed."""
+    async def start(self, targets: Callable[[], Awaitable[Sequence[Target]]], supervisor: Supervisor) -> None:
+        """Keep it in step with `targets`, in the background."""
+        self.targets = targets
         self._rounds.soon()
+        await self._rounds.start(supervisor)
 
-    async def settle(self, seconds: float) -> None:
-        """Run a round now; return when it is done, or after `seconds`."""
+    async def settle(self, seconds: float = CALL_SECONDS) -> None:
+        """Bring it in step now, within so many seconds; failures are retried in the background."""
         asked = asyncio.create_task(self.round())
         self._asked.add(asked)
         asked.add_done_callback(self._asked.discard)
         await asyncio.wait({asked}, timeout=seconds)
         if not asked.done() or not asked.result():
-            self.note_change()
-
-    async def start(self, supervisor: Supervisor) -> None:
-        """Start the rounds in the background."""
-        self._rounds.soon()
-        await self._rounds.start(supervisor)
+            self._rounds.soon()
 
     async def close(self) -> None:
-        """Stop the rounds. The push server continues its deliveries."""
+        """Stop the rounds and close the connection; the push server continues its deliveries."""
         await self._rounds.close()
+        await super().close()
 
     async def _go_on(self) -> None:
-        pause = min(self._pauses.next(), self._seconds)
+        pause = min(self._pauses.next(), ROUND_SECONDS)
         try:
             if await self.round():
                 self._pauses.reset()
-                pause = self._seconds
+                pause = ROUND_SECONDS
         finally:
             self._rounds.seconds = pause * random.uniform(0.9, 1.1)  # noqa: S311
 
@@ -195,13 +199,15 @@ class Driving:
         """Compare and repair once; return whether all calls were answered. Raises nothing."""
         async with self._turn:
             try:
-                wanted = {target.path: target for target in await self._targets()}
+                found = await self.targets()
             except AmsError as error:
                 logger.warning("push_server.wanted_unknown", reason=error.message)
                 return False
             except Exception as error:
                 logger.exception("push_server.wanted_unknown", kind=type(error).__name__)
                 return False
+            # Others would pull one without a topic for ever (P31), and acknowledge a parallel one cumulatively.
+            wanted = {each.path: each for each in found if each.topic_id and not each.is_parallel}
             for path in [path for path in self.results if path not in wanted and path not in self._given]:
                 del self.results[path]
             gone = [path for path in self._given if path not in wanted]
@@ -210,7 +216,7 @@ class Driving:
             return not any(outcome.is_away for outcome in outcomes)
 
     async def _stop(self, path: str) -> CallOutcome:
-        outcome = await self._one_of_several(path, self._server.deactivate(path))
+        outcome = await self._one_of_several(path, self.deactivate(path))
         if outcome.is_ok or outcome.is_unknown:
             del self._given[path]
             self.results.pop(path, None)
@@ -236,20 +242,20 @@ class Driving:
         """Make the push server deliver exactly this target, not an older one of the same name."""
         if self._away is not None:
             return self._away
-        seen = await self._server.look(target.path)
+        seen = await self.look(target.path)
         if seen.is_away:
             self._away = seen
             return seen
         if seen.is_ok and self._given.get(target.path) == target:
             return seen
         if seen.is_ok:
-            stopped = await self._server.deactivate(target.path)
+            stopped = await self.deactivate(target.path)
             if not stopped.is_ok and not stopped.is_unknown:
                 return stopped
         elif not seen.is_unknown:
             return seen
         self._given.pop(target.path, None)
-        outcome = await self._server.activate(target)
+        outcome = await self.activate(target)
         if outcome.is_ok:
             self._given[target.path] = target
             logger.info("push_server.activated", subscription=target.path)
@@ -260,35 +266,3 @@ class Driving:
         self.results[path] = outcome
         if not outcome.is_ok and (before is None or before.code is not outcome.code):
             logger.warning("push_server.refused", subscription=path, reason=outcome.client_text())
-
-
-class DrivenPushServer(GrpcPushServer):
-    """A push server elsewhere that is kept in step with the registry. Raises as `GrpcPushServer`."""
-
-    def __init__(self, place: PushServerAddress) -> None:
-        super().__init__(place)
-        self._driving: Driving | None = None
-
-    async def start(self, targets: Callable[[], Awaitable[Sequence[Target]]], supervisor: Supervisor) -> None:
-        """Keep it in step with `targets`, in the background.
-
-        Left out are targets without a topic, which other push servers would pull for ever (P31), and parallel ones,
-        whose messages they would acknowledge cumulatively.
-        """
-
-        async def deliverable() -> Sequence[Target]:
-            return [each for each in await targets() if each.topic_id and not each.is_parallel]
-
-        self._driving = Driving(self, deliverable)
-        await self._driving.start(supervisor)
-
-    async def settle(self) -> None:
-        """Bring it in step now, within a few seconds; failures are retried in the background."""
-        if self._driving is not None:
-            await self._driving.settle(CALL_SECONDS)
-
-    async def close(self) -> None:
-        """Close the connection; the push server continues its deliveries."""
-        if self._driving is not None:
-            await self._driving.close()
-        await super().close()

@@ -1,29 +1,22 @@
-"""Unary calls of consumers: pull, acknowledge, modify deadlines. Clients of streams use them too."""
+"""Leases of consumers: the subscription of a call, and what settles ack ids, for single calls and for streams."""
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from collections.abc import Set as AbstractSet
 from functools import partial
 
-from ams.access.rates import QuotaSlots
 from ams.core.ack_ids import MAX_ACK_DEADLINE, AckId, AckIds, NeverGiven, ack_ids_of, exclude_ids, read_hand_out
 from ams.core.errors import Conflict, InvalidInput
 from ams.core.names import SubscriptionName
-from ams.pubsub import messages
-from ams.pubsub import protos as pb
-from ams.pubsub.calls import PubsubCall, Rpc
+from ams.pubsub.calls import PubsubCall
 from ams.pubsub.errors import PERMANENT, UNORDERED, FailedAckIds
-from ams.pubsub.fields import OF_SUBSCRIPTION
 from ams.pubsub.protos import Message
 from ams.pubsub.requests import AGENT, Context, is_secure
 from ams.service.delivery import Deliverer
-from ams.service.lookup import find_subscription, require_attached
+from ams.service.lookup import find_subscription
 from ams.service.parallel.assembly import ParallelSubscriptions
-from ams.service.parallel.pulls import LeaseBatch
 from ams.service.parallel.settlement import LateIds, holder_of
 from ams.storage.registry.records import Subscription
 
-_MAX_PULLED_MESSAGES = 1000
 MAX_ID_BYTES = 524_288
 MAX_RESPONSE_BYTES = 3_500_000  # bytes of messages in one answer: some clients take no answer of 4 MiB
 ORDERED = (
@@ -44,7 +37,6 @@ class Leases:
         found = await find_subscription(self.deliverer.registry, call.caller, SubscriptionName(call.name.leaf))
         if found.is_detached:
             raise Conflict(f"Subscription {call.name.path} is detached.")
-        require_attached(found)
         if found.push is not None:
             raise Conflict("This method is not supported for this subscription type.")
         found = await self.deliverer.to_acknowledge(call.caller, found.name)
@@ -113,64 +105,6 @@ def takes_long_errors(context: Context) -> bool:
     """
     agents = [str(value) for name, value in context.invocation_metadata() or () if name in ("user-agent", AGENT)]
     return is_secure(context) or any("grpc-java" in each for each in agents)
-
-
-class LeasingRpcs:
-    """Methods of the service Subscriber for single consumers' calls."""
-
-    def __init__(self, leases: Leases, waiting: QuotaSlots) -> None:
-        self._leases, self._waiting = leases, waiting
-
-    def rpcs(self) -> list[Rpc]:
-        return [
-            Rpc("Pull", pb.PullRequest, "subscriptions:pull", OF_SUBSCRIPTION, self.pull),
-            Rpc("Acknowledge", pb.AcknowledgeRequest, "subscriptions:acknowledge", OF_SUBSCRIPTION, self.acknowledge),
-            Rpc(
-                "ModifyAckDeadline",
-                pb.ModifyAckDeadlineRequest,
-                "subscriptions:acknowledge",
-                OF_SUBSCRIPTION,
-                self.modify_deadline,
-            ),
-        ]
-
-    async def pull(self, call: PubsubCall, request: Message) -> Message:
-        if request.max_messages <= 0:
-            raise InvalidInput("You have passed an invalid argument to the service (argument=max_messages).")
-        subscription = await self._leases.subscription(call)
-        working, deliverer = self._leases.working, self._leases.deliverer
-        most, holder = min(request.max_messages, _MAX_PULLED_MESSAGES), holder_of(call.caller)
-        until = asyncio.get_running_loop().time() + deliverer.wait_seconds
-        waits = not request.return_immediately
-
-        def lease() -> Awaitable[Sequence[LeaseBatch]]:
-            return working.puller.pull(
-                subscription, most, project=call.project, holder=holder, held_for=call.project, wait=waits,
-                max_bytes=MAX_RESPONSE_BYTES,
-            )  # fmt: skip
-
-        lots = await lease()
-        if waits and not lots:
-            with self._waiting.hold_slot(call.caller.here):
-                while not lots and await working.puller.wait(subscription, call.project, holder, until):
-                    subscription = await self._leases.subscription(call._replace(caller=await call.again()))
-                    lots = await lease()
-        options = subscription.parallel
-        counts = options is not None and options.dead_letter_policy is not None
-        return pb.PullResponse(received_messages=messages.received_messages(lots, with_attempt=counts))
-
-    async def acknowledge(self, call: PubsubCall, request: Message) -> Message:
-        check_ids(request, request.ack_ids)
-        subscription = await self._leases.subscription(call)
-        await self._leases.acknowledge(call, subscription, request.ack_ids)
-        return pb.Empty()
-
-    async def modify_deadline(self, call: PubsubCall, request: Message) -> Message:
-        check_seconds(request.ack_deadline_seconds)
-        check_ids(request, request.ack_ids)
-        subscription = await self._leases.subscription(call)
-        await self._leases.extend(call, subscription, request.ack_ids, request.ack_deadline_seconds)
-        return pb.Empty()
 
 
 def check_seconds(seconds: int) -> None:

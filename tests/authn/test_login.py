@@ -177,7 +177,7 @@ async def test_every_step_is_taken_in_its_order_and_says_what_is_missing(site: L
     assert await site.error(jane) == (404, "Service-type was not found")
     await site.offer("other")
     assert await site.error(jane) == (422, "Auth type: x509 is not yet supported.Supported:[other]")
-    await site.store.service_types.delete((await site.service_type()).uuid)
+    await site.store.service_types.delete(await site.service_type())
     await site.offer()
     assert await site.error(jane, "elsewhere") == (404, "Host was not found")
     assert await site.error(jane) == (404, "Auth method was not found")

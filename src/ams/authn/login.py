@@ -28,13 +28,12 @@ from ams.core import errors
 from ams.core.cache import ExpiringCache, LruCache
 from ams.core.clock import Clock, Milliseconds
 from ams.core.coalescing import SingleFlight
-from ams.core.names import new_uuid
 from ams.core.rate import MINUTE
 from ams.core.telemetry import REQUEST
 from ams.outgoing.address_guard import ALL_NETWORKS, Guard
 from ams.outgoing.client import AnswerTooLong, HttpClient, RequestFailed, Response, TimedOut, authority
 from ams.push.endpoint_connection import socket_error_text
-from ams.storage.audit.event import DONE, FAILED, LOGIN, REFUSED, AuditEvent, result_of
+from ams.storage.audit.event import DONE, FAILED, LOGIN, REFUSED, new_event, result_of
 from ams.storage.audit.trail import FailedLogins, Trail
 
 LOGIN_SECONDS = 12.0  # for a whole login: less than the shortest time for sending an answer (15, A18)
@@ -235,20 +234,11 @@ class Login:
 
     async def _record(self, attempt: "_Attempt") -> None:
         self.results[DONE] += 1
-        await self.trail.record(
-            AuditEvent(
-                id=new_uuid(),
-                at=self.clock.wall(),
-                service="authn",
-                action=LOGIN,
-                resource=attempt.resource,
-                actor=attempt.actor,
-                address=attempt.address,
-                code=200,
-                result=DONE,
-                request=REQUEST.get().decode(),
-            )
-        )
+        event = new_event(
+            self.clock.wall(), "authn", LOGIN, attempt.resource, actor=attempt.actor, address=attempt.address,
+            request=REQUEST.get().decode(),
+        )  # fmt: skip
+        await self.trail.record(event)
 
 
 @dataclass(slots=True)

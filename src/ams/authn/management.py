@@ -117,8 +117,7 @@ class ServiceTypes:
     ) -> values.ServiceType:
         """Change fields, but not `type` (contract 5). Raises as `create`, `ChangedMeanwhile`, `Conflict` (15, A6)."""
 
-        def change(present: values.ServiceType) -> values.ServiceType:
-            expected.check(lambda: present)
+        def change(present: values.ServiceType, _types: Types) -> values.ServiceType:
             said = _apply_fields(present, fields, but=("type",))
             hosts, auth_types = _without_repetition(said.hosts), _without_repetition(said.auth_types)
             changed = replace(said, hosts=hosts, auth_types=auth_types)
@@ -128,12 +127,7 @@ class ServiceTypes:
             _check_hosts([host for host in changed.hosts if host not in present.hosts])
             return changed
 
-        return await self._store.service_types.change(found.uuid, self._store.clock.wall(), change)
-
-    async def delete(self, found: values.ServiceType, expected: Precondition = ANY_VERSION) -> None:
-        """Delete a service type with its auth methods and bindings (15, A3). Raises `NotFound`, `ChangedMeanwhile`."""
-        if not await self._store.service_types.delete(found.uuid, expected):
-            raise NotFound(values.SERVICE_TYPE_GONE)
+        return await self._store.service_types.change(found, self._store.clock.wall(), change, expected)
 
     def _check(self, fields: ServiceTypeFields | values.ServiceType) -> None:
         _require_fields(SERVICE_TYPE, fields, "name", "hosts", "auth_types", "auth_method", "type")
@@ -191,7 +185,6 @@ class AuthMethods:
         """Change fields; headers as a whole (15, A2). Raises as `create`, `ChangedMeanwhile`, `Conflict`."""
 
         def change(present: values.AuthMethod, types: Types) -> values.AuthMethod:
-            expected.seen_by(mask_secrets).check(lambda: present)
             changed = replace(
                 _apply_fields(present, fields, but=("access_key", "headers")),
                 access_key=_keep_masked(fields.access_key, present.access_key),
@@ -201,12 +194,7 @@ class AuthMethods:
             require_host_of(existing(types(changed.service_uuid), values.SERVICE_TYPE_GONE), changed.host)
             return _checked_method(changed)
 
-        return await self._store.auth_methods.change(found.uuid, self._store.clock.wall(), change)
-
-    async def delete(self, found: values.AuthMethod, expected: Precondition = ANY_VERSION) -> None:
-        """Delete an auth method. Raises `NotFound`, `ChangedMeanwhile`."""
-        if not await self._store.auth_methods.delete(found.uuid, expected.seen_by(mask_secrets)):
-            raise NotFound(values.AUTH_METHOD_GONE)
+        return await self._store.auth_methods.change(found, self._store.clock.wall(), change, expected)
 
 
 def require_kind(service_type: values.ServiceType) -> None:
@@ -266,7 +254,7 @@ class SubjectBindings:
     ) -> Page[values.SubjectBinding]:
         """Return the bindings of one host, oldest first. Raises `NotFound` for the host."""
         require_host_of(service_type, host)
-        return await self._store.bindings.page(page, service_type.uuid, host)
+        return await self._store.bindings.of_host(service_type.uuid, host, page)
 
     async def of_identifier(
         self, service_type: values.ServiceType, host: str, identifier: str
@@ -293,7 +281,6 @@ class SubjectBindings:
         """Change the given fields, `unique_key` too (15, A1). Raises as `create`, and `ChangedMeanwhile`."""
 
         def change(present: values.SubjectBinding, types: Types) -> values.SubjectBinding:
-            expected.seen_by(without_logins).check(lambda: present)
             changed = _apply_fields(present, fields)
             if fields.subject_sha256 is None and changed.auth_identifier != present.auth_identifier:
                 changed = replace(changed, subject_sha256="")  # the old subject's
@@ -303,12 +290,7 @@ class SubjectBindings:
                 _require_name(BINDING, changed.name)
             return changed
 
-        return await self._store.bindings.change(found.name, self._store.clock.wall(), change)
-
-    async def delete(self, found: values.SubjectBinding, expected: Precondition = ANY_VERSION) -> None:
-        """Delete a binding. Raises `NotFound`, `ChangedMeanwhile`."""
-        if not await self._store.bindings.delete(found.name, expected.seen_by(without_logins)):
-            raise NotFound(values.BINDING_GONE)
+        return await self._store.bindings.change(found, self._store.clock.wall(), change, expected)
 
 
 def without_logins(binding: values.SubjectBinding) -> values.SubjectBinding:
@@ -328,25 +310,11 @@ def _checked_binding(binding: values.SubjectBinding, service_type: values.Servic
         raise _invalid_error(BINDING, "issuer", "Allowed: a distinguished name, or nothing") from None
 
 
-class ManagementKeys:
-    """Keys by name."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-
-    async def create(self, name: str, scope: str | None) -> tuple[values.ManagementKey, str]:
-        """Create a key. Returns it and its secret, shown only here. Raises `Unprocessable`, `AlreadyExists`."""
-        made, secret = (
-            values.ManagementKey(name=name, scope=scope or "", created_on=self._store.clock.wall()),
-            new_token(),
-        )
-        _require_fields(KEY, made, "name", "scope")
-        require_supported("scope", made.scope, (values.READ, values.WRITE))
-        _require_name(KEY, name)
-        await self._store.keys.create(made, secret)
-        return made, secret
-
-    async def delete(self, name: str) -> None:
-        """Revoke a key immediately. Raises `NotFound`."""
-        if not await self._store.keys.delete(name):
-            raise NotFound("Key was not found")
+async def create_key(store: Store, name: str, scope: str | None) -> tuple[values.ManagementKey, str]:
+    """Create a key. Returns it and its secret, shown only here. Raises `Unprocessable`, `AlreadyExists`."""
+    made, secret = values.ManagementKey(name=name, scope=scope or "", created_on=store.clock.wall()), new_token()
+    _require_fields(KEY, made, "name", "scope")
+    require_supported("scope", made.scope, (values.READ, values.WRITE))
+    _require_name(KEY, name)
+    await store.keys.create(made, secret)
+    return made, secret

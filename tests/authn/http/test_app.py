@@ -106,7 +106,8 @@ async def test_a18_a_request_has_one_deadline(tmp_path: Path) -> None:
     async def never(*_: object) -> object:
         return await asyncio.Event().wait()
 
-    async with open_service(sqlite_url(str(tmp_path / "db")), audit=never, deadline_seconds=0.05) as service:
+    async with open_service(sqlite_url(str(tmp_path / "db")), deadline_seconds=0.05) as service:
+        service.store.events.list = never  # type: ignore[assignment, method-assign]
         late = await service.call("GET", "/audit")
     assert error(late) == (504, "The request took too long; it may have been carried out")
 

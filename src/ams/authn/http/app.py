@@ -18,12 +18,11 @@ from ams.authn.http.routes import AuthnCall, AuthnRoute, Handlers, Reply, Routes
 from ams.authn.values import PEER, Peer, without_secrets
 from ams.core.clock import Clock
 from ams.core.errors import AmsError, NotAllowed, NotFound, Overloaded, ServiceTimeout
-from ams.core.names import new_uuid
 from ams.core.telemetry import REQUEST
 from ams.core.versions import strong_etag
 from ams.http.asgi import JSON, Header, Receive, Send, answer
 from ams.http.limits import RECHECK_AFTER_SECONDS, SMALL_BODY, Bodies, ClientLeft
-from ams.storage.audit.event import AuditEvent, result_of
+from ams.storage.audit.event import new_event
 from ams.storage.audit.trail import Trail
 
 DEADLINE_SECONDS = 14.0  # for a whole request: below the 15 s for sending an answer (15, A18)
@@ -156,21 +155,13 @@ class AuthnApp:
         return await row.handler(AuthnCall(request.names, query, headers, peer, body))
 
     async def _record(self, request: _AuthnRequest, made: Reply, reason: str) -> None:
-        await self._trail.record(
-            AuditEvent(
-                id=new_uuid(),
-                at=self._clock.wall(),
-                service="authn",
-                action=request.row.action,
-                resource=without_secrets(request.scope["path"].removeprefix("/v1") + made.name),
-                actor=request.caller.name if request.caller else "",
-                address=request.peer.address,
-                code=made.code,
-                result=result_of(made.code),
-                reason=without_secrets(reason),
-                request=REQUEST.get().decode("latin-1"),
-            )
-        )
+        resource = without_secrets(request.scope["path"].removeprefix("/v1") + made.name)
+        event = new_event(
+            self._clock.wall(), "authn", request.row.action, resource, code=made.code,
+            actor=request.caller.name if request.caller else "", address=request.peer.address,
+            reason=without_secrets(reason), request=REQUEST.get().decode("latin-1"),
+        )  # fmt: skip
+        await self._trail.record(event)
 
     def _request_id(self, headers: Sequence[Header]) -> bytes:
         for name, value in headers:

@@ -15,7 +15,6 @@ import contextlib
 import functools
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, cast
 
 import structlog
@@ -206,33 +205,27 @@ def _reason(error: Exception) -> str:
     return str(found)
 
 
-@dataclass(slots=True, kw_only=True)
-class Front:
-    """Limits and TLS of the port. Read seconds apply to a whole request, and again to its body (contract 11)."""
+def new_server(
+    app: Application,
+    context: AskingContext,
+    limits: ListenerLimits,
+    *,
+    head_seconds: float = 5.0,
+    read_seconds: float = 5.0,
+    idle_seconds: float = 60.0,
+) -> HttpServer:
+    """Return the server of an application, which finds a `Peer` in the scope of each request.
 
-    context: AskingContext
-    limits: ListenerLimits
-    read_seconds: float = 5.0
-    head_seconds: float = 5.0
-    idle_seconds: float = 60.0
-    max_header_bytes: int = 64 * 2**10
+    Read seconds apply to a whole request, and again to its body (contract 11).
+    """
 
-    def server(self, app: Application) -> HttpServer:
-        """Return a server of an application, which finds a `Peer` in the scope of each request."""
+    def open_exchange(connection: HttpConnection, request: RequestHead) -> AsgiExchange:
+        peer = cast("_PeerConnection", connection).peer
+        return AsgiExchange(connection, app, request, extensions={PEER: peer})
 
-        def open_exchange(connection: HttpConnection, request: RequestHead) -> AsgiExchange:
-            peer = cast("_PeerConnection", connection).peer
-            return AsgiExchange(connection, app, request, extensions={PEER: peer})
-
-        port = Port(
-            open_exchange,
-            refusal,
-            max_header_bytes=self.max_header_bytes,
-            head_seconds=min(self.head_seconds, self.read_seconds),
-            body_seconds=self.read_seconds,
-            idle_seconds=self.idle_seconds,
-        )
-        return HttpServer("api", port, self.limits, context=self.context, connection=_PeerConnection)
+    head_seconds = min(head_seconds, read_seconds)
+    port = Port(open_exchange, refusal, head_seconds=head_seconds, body_seconds=read_seconds, idle_seconds=idle_seconds)
+    return HttpServer("api", port, limits, context=context, connection=_PeerConnection)
 
 
 class _PeerConnection(HttpConnection):

@@ -2,15 +2,16 @@
 
 import asyncio
 from collections.abc import Sequence
-from typing import Self
+from typing import Any, Self
 
-from sqlalchemy import Connection, delete, insert, select
+from sqlalchemy import Connection, Row, delete, insert, select
 
 from ams.authn.store.records import AuthMethodRecords, BindingRecords, ServiceTypeRecords
-from ams.authn.store.tables import AUTHN, keys, sealing
+from ams.authn.store.tables import AUTHN, audit, keys, sealing
 from ams.authn.values import ManagementKey
 from ams.core.clock import Clock, SystemClock
-from ams.core.errors import AlreadyExists, RegistryUnavailable
+from ams.core.errors import AlreadyExists, NotFound, RegistryUnavailable
+from ams.storage.audit.records import AuditRecords
 from ams.storage.database.database import Database, open_database
 from ams.storage.free_space import UNLIMITED, FreeSpace
 from ams.storage.secrets import Secrets
@@ -27,15 +28,11 @@ class KeyRecords:
 
     async def find(self, secret: str) -> ManagementKey | None:
         """Return the key with this secret, or None."""
-        query = select(keys).where(keys.c.digest == self._secrets.digest(secret))
-        row = await self._database.read(lambda connection: connection.execute(query).first())
-        return ManagementKey(name=row.name, scope=row.scope, created_on=row.created_on) if row else None
+        return await self._database.row(select(keys).where(keys.c.digest == self._secrets.digest(secret)), _key_of)
 
     async def all(self) -> Sequence[ManagementKey]:
         """Return all keys, oldest first."""
-        query = select(keys).order_by(keys.c.number)
-        rows = await self._database.read(lambda connection: connection.execute(query).all())
-        return [ManagementKey(name=row.name, scope=row.scope, created_on=row.created_on) for row in rows]
+        return await self._database.rows(select(keys).order_by(keys.c.number), _key_of)
 
     async def create(self, made: ManagementKey, secret: str) -> None:
         """Add a key. Raises `AlreadyExists` if the name is taken."""
@@ -50,36 +47,38 @@ class KeyRecords:
 
         await self._database.write(work)
 
-    async def delete(self, name: str) -> bool:
-        """Delete a key. Returns False if there is none."""
+    async def delete(self, name: str) -> None:
+        """Delete a key, which is refused at once. Raises `NotFound`."""
         gone = delete(keys).where(keys.c.name == name)
-        return await self._database.change(gone, grows=False) > 0
+        if not await self._database.change(gone, grows=False):
+            raise NotFound("Key was not found")
 
 
-CACHE_SIZE = 50_000  # entries of each kind cached for logins
+def _key_of(row: Row[Any]) -> ManagementKey:
+    return ManagementKey(name=row.name, scope=row.scope, created_on=row.created_on)
+
+
 _OTHER_KEY = "the key of the secrets is not the one they were encrypted with; restore it"
 
 
 class Store:
     """All records of the service. Methods raise `RegistryUnavailable` if the database does not answer."""
 
-    def __init__(
-        self, database: Database, secrets: Secrets, clock: Clock, cache_size: int, space: FreeSpace = UNLIMITED
-    ) -> None:
+    def __init__(self, database: Database, secrets: Secrets, clock: Clock, space: FreeSpace) -> None:
         self.database = database
         self.clock = clock
         self.refusal: str | None = None  # why writes are refused, as of the last look at the disk
         self._space = space
-        self.service_types = ServiceTypeRecords(database, cache_size)
-        self.auth_methods = AuthMethodRecords(database, secrets, cache_size)
-        self.bindings = BindingRecords(database, cache_size)
+        self.service_types = ServiceTypeRecords(database)
+        self.auth_methods = AuthMethodRecords(database, secrets)
+        self.bindings = BindingRecords(database)
         self.keys = KeyRecords(database, secrets)
+        self.events = AuditRecords(database, audit)
 
     @classmethod
     async def open(
-        cls, url: str, key: bytes, *, password: str = "", clock: Clock | None = None, cache_size: int = CACHE_SIZE,
-        space: FreeSpace = UNLIMITED,
-    ) -> Self:  # fmt: skip
+        cls, url: str, key: bytes, *, password: str = "", clock: Clock | None = None, space: FreeSpace = UNLIMITED
+    ) -> Self:
         """Open the database at `url` and create or migrate its tables; `key` (32 bytes) encrypts secrets.
 
         Raises `Unusable` for a wrong database or key, `RegistryUnavailable` if PostgreSQL does not answer now.
@@ -89,7 +88,7 @@ class Store:
         database = await open_database(
             url, AUTHN, sealing, secrets.fingerprint, other_key=_OTHER_KEY, password=password, space=space
         )
-        return cls(database, secrets, clock or SystemClock(), cache_size, space)
+        return cls(database, secrets, clock or SystemClock(), space)
 
     @property
     def away(self) -> str | None:
@@ -98,7 +97,7 @@ class Store:
 
     async def check(self) -> None:
         """Raise `RegistryUnavailable` unless the database answers."""
-        await self.database.read(lambda connection: connection.scalar(select(sealing.c.fingerprint)))
+        await self.database.value(select(sealing.c.fingerprint))
 
     async def look_at_space(self) -> None:
         """Restore the reserve, and note whether the disk has too little space for new records."""

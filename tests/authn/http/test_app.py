@@ -238,7 +238,6 @@ ROWS = [
     (errors.Unavailable("Backend error"), 500, "INTERNAL SERVER ERROR", "Internal Error: Backend error"),
     (crls.unreachable_doubt("u").error, 500, "INTERNAL SERVER ERROR", "Internal Error: Could not access CRL u"),
     (crls.too_long_doubt("").error, 500, "INTERNAL SERVER ERROR", "Internal Error: Unable to read CRL Data"),
-    (crls.unparsable_doubt("").error, 500, "INTERNAL SERVER ERROR", "Internal Error: Unable to parse CRL Data"),
     (errors.Damaged("x"), 500, "INTERNAL SERVER ERROR", "Internal Error: x"),
     (ValueError("never told"), 500, "INTERNAL SERVER ERROR", "Internal Error: the service failed"),
     (errors.ServiceFailed("x"), 502, "BAD GATEWAY", "x"), (errors.Overloaded("x"), 503, "SERVICE UNAVAILABLE", "x"),

@@ -69,11 +69,6 @@ def unreachable_doubt(url: str) -> Doubt:
     return Doubt(url, Unavailable(f"Could not access CRL {url}"))
 
 
-def unparsable_doubt(url: str) -> Doubt:
-    """Return the doubt about an answer that is not a list (contract 9.3)."""
-    return Doubt(url, Unavailable("Unable to parse CRL Data"))
-
-
 def too_long_doubt(url: str) -> Doubt:
     """Return the doubt about a list that is too long (contract 9.3)."""
     return Doubt(url, Unavailable("Unable to read CRL Data"))
@@ -280,7 +275,7 @@ def _verify(data: bytes, url: str, issuer: Facts) -> RevocationList:
     try:
         found = RevocationList.read(data, url)
     except UnreadableList as error:
-        raise unparsable_doubt(url) from error
+        raise Doubt(url, Unavailable("Unable to parse CRL Data")) from error
     if not found.is_signed_by(issuer):
         raise Doubt(url, Unavailable(f"The CRL {url} is not signed by the CA of the certificate"))
     return found

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ams.authn.certificates import crls
 from ams.authn.http.authentication import AmsUsers, key_of
-from ams.authn.http.errors import STATUS, MethodNotAllowed, refusal
+from ams.authn.http.errors import CODES, WORDS, MethodNotAllowed, refusal
 from ams.authn.http.json_bodies import read_body
 from ams.authn.http.routes import CHANGE_ACTIONS
 from ams.core import errors
@@ -261,7 +261,8 @@ def test_every_class_of_error_has_a_row() -> None:
         return [below for each in kind.__subclasses__() for below in (each, *all_below(each))]
 
     ours = [each for each in all_below(errors.AmsError) if each.__module__ == "ams.core.errors"]
-    assert [each for each in ours if not any(base in STATUS for base in each.__mro__)] == []
+    assert [each for each in ours if not any(base in CODES for base in each.__mro__)] == []
+    assert WORDS.keys() >= set(CODES.values())
 
 
 WRONG = (401, "Wrong Credentials")

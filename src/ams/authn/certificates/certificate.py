@@ -210,20 +210,14 @@ def subject_of(certificate: x509.Certificate) -> x509.Name:
         return read_name(certificate.tbs_certificate_bytes, SUBJECT)
 
 
-def issuer_of(certificate: x509.Certificate) -> x509.Name:
-    """Return the issuer of a certificate. Raises `ValueError`."""
+def issuer_of(signed: x509.Certificate | x509.CertificateRevocationList) -> x509.Name:
+    """Return the issuer of a certificate or of a revocation list. Raises `ValueError`."""
     try:
-        return certificate.issuer
+        return signed.issuer
     except ValueError:
-        return read_name(certificate.tbs_certificate_bytes, ISSUER)
-
-
-def issuer_of_list(crl: x509.CertificateRevocationList) -> x509.Name:
-    """Return the issuer of a revocation list. Raises `ValueError`."""
-    try:
-        return crl.issuer
-    except ValueError:
-        return read_name(crl.tbs_certlist_bytes, ISSUER)
+        if isinstance(signed, x509.CertificateRevocationList):
+            return read_name(signed.tbs_certlist_bytes, ISSUER)
+        return read_name(signed.tbs_certificate_bytes, ISSUER)
 
 
 def has_signed(signer: x509.Certificate, signature: bytes, body: bytes, algorithm: hashes.HashAlgorithm | None) -> bool:

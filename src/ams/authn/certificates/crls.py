@@ -24,7 +24,7 @@ from ams.authn.certificates.certificate import (
     comparable,
     has_signed,
     ignore_warnings,
-    issuer_of_list,
+    issuer_of,
     milliseconds,
 )
 from ams.authn.certificates.der import find_original, load_mended, parse_mended, to_der
@@ -111,7 +111,7 @@ class RevocationList:
                 extensions = legible.extensions
                 scopes = (each.value for each in extensions)
                 scope = next((each for each in scopes if isinstance(each, x509.IssuingDistributionPoint)), None)
-                issuer, odd = comparable(issuer_of_list(crl)), _unusable_reason(extensions, scope)
+                issuer, odd = comparable(issuer_of(crl)), _unusable_reason(extensions, scope)
                 since, until = crl.last_update_utc, crl.next_update_utc
             serials = frozenset(each.serial_number for each in crl)
             signed = b"" if text is der else find_original(crl.tbs_certlist_bytes, text, der)

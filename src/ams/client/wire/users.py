@@ -101,16 +101,9 @@ def create_token(
 
 def register(user: str, details: UserBody | None = None) -> Call[Registration]:
     """Register for a user account of this name; projects and roles in `details` are ignored."""
-    wanted = details or UserBody()
-    body = ApplicantBody(
-        name=user,
-        email=wanted.email or None,
-        first_name=wanted.first_name or None,
-        last_name=wanted.last_name or None,
-        organization=wanted.organization or None,
-        description=wanted.description or None,
-    )
-    return call_of("registrations:newUser", Registration, body=body)
+    wanted, names = details or UserBody(), ApplicantBody.__struct_fields__
+    said = {each: getattr(wanted, each) or None for each in names if each != "name"}
+    return call_of("registrations:newUser", Registration, body=ApplicantBody(name=user, **said))
 
 
 def list_registrations(

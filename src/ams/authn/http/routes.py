@@ -14,7 +14,7 @@ from urllib.parse import unquote
 import ams
 from ams.authn import values
 from ams.authn.http import json_bodies
-from ams.authn.http.authentication import ManagementGate
+from ams.authn.http.authentication import Caller, ManagementGate
 from ams.authn.http.errors import MethodNotAllowed
 from ams.authn.login import Login
 from ams.authn.management import (
@@ -61,15 +61,27 @@ HEALTH_SECONDS = 2.0
 _MAX_DIGITS = 9
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class AuthnCall:
-    """An admitted request; `names` are variables of the path."""
+    """A request; `names` are variables of the path. `body` reads its body."""
 
     names: Mapping[str, str]
-    query: bytes
-    headers: Sequence[Header]
+    scope: Mapping[str, Any]
     peer: Peer
-    body: Callable[[], Awaitable[bytes]]
+    body: Callable[["AuthnCall"], Awaitable[bytes]]
+    caller: Caller | None = None  # None before admission
+
+    @property
+    def headers(self) -> Sequence[Header]:
+        """Header fields, with names in lower case."""
+        headers: Sequence[Header] = self.scope["headers"]
+        return headers
+
+    @property
+    def query(self) -> bytes:
+        """The query, without its question mark."""
+        query: bytes = self.scope["query_string"]
+        return query
 
     @property
     def expected_version(self) -> Precondition:
@@ -82,7 +94,7 @@ class AuthnCall:
 
     async def read_body(self, fields: type[T]) -> T:
         """Return the parsed body. Raises `BadRequest`."""
-        return json_bodies.read_body(await self.body(), fields)
+        return json_bodies.read_body(await self.body(self), fields)
 
     def page(self) -> PageRequest:
         """Return the requested page; everything without `pageSize`. Raises `BadRequest`."""

@@ -11,7 +11,6 @@ import ssl
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
-from typing import NamedTuple
 from urllib.parse import quote
 
 import httpcore
@@ -53,13 +52,9 @@ _UNESCAPED_CHARACTERS = "/:?#[]@!$&'()*+,;=%{}"
 _log = structlog.get_logger()
 
 
-class _TokenKey(NamedTuple):
-    """Key of a request to a service. Concurrent requests with the same key share one answer."""
-
-    service_type: values.ServiceTypeId
-    method: str
-    method_updated_on: Milliseconds | None
-    unique_key: str
+_TokenKey = tuple[values.ServiceTypeId, str, Milliseconds | None, str]
+"""A service type, its auth method and the time of its last change, and a user. Concurrent requests with the same key
+share one answer."""
 
 
 @dataclass(eq=False)
@@ -187,9 +182,8 @@ class Login:
 
     async def _shared_token(self, service_type: values.ServiceType, method: values.AuthMethod, unique_key: str) -> str:
         """Ask the service, once for concurrent logins of one user; or return the cached answer."""
-        asked = _TokenKey(service_type.uuid, method.uuid, method.updated_on, unique_key)
-        kept = self._kept.get(asked)
-        if kept is not None:
+        asked = (service_type.uuid, method.uuid, method.updated_on, unique_key)
+        if (kept := self._kept.get(asked)) is not None:
             return kept
 
         async def ask() -> str:

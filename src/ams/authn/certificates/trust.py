@@ -12,6 +12,7 @@ revocation list has them.
 """
 
 import asyncio
+import contextlib
 import datetime
 import os
 import re
@@ -246,20 +247,15 @@ def verified_chain(leaf: Facts, others: Sequence[bytes], trust: TrustStore, now:
         raise CertificateRefusal("unreadable", UNREADABLE) from error
     presented = []
     for each in others[:MAX_CHAIN_CERTIFICATES]:
-        try:
+        with contextlib.suppress(crypto.Error):  # unusable in a chain
             presented.append(crypto.load_certificate(crypto.FILETYPE_ASN1, each))
-        except crypto.Error:  # unusable in a chain
-            continue
-    try:
-        found = crypto.X509StoreContext(_store(trust, now), certificate, presented).get_verified_chain()
-    except crypto.X509StoreContextError as error:
-        if error.errors[0] not in _NO_ISSUER_CODES:
-            raise _refusal(error) from error
-        store = _store(trust, now, crypto.X509StoreFlags.PARTIAL_CHAIN)
+    for flags in (0, crypto.X509StoreFlags.PARTIAL_CHAIN):
         try:
-            found = crypto.X509StoreContext(store, certificate, presented).get_verified_chain()
-        except crypto.X509StoreContextError as other:
-            raise _refusal(other) from other
+            found = crypto.X509StoreContext(_store(trust, now, flags), certificate, presented).get_verified_chain()
+            break
+        except crypto.X509StoreContextError as error:
+            if flags or error.errors[0] not in _NO_ISSUER_CODES:
+                raise _refusal(error) from error
     return [leaf, *(read_der(_der(link)) for link in found[1:])]
 
 
@@ -276,7 +272,7 @@ def _der(certificate: crypto.X509) -> bytes:
     return crypto.dump_certificate(crypto.FILETYPE_ASN1, certificate)
 
 
-def _store(trust: TrustStore, now: Milliseconds, flags: int = 0) -> crypto.X509Store:
+def _store(trust: TrustStore, now: Milliseconds, flags: int) -> crypto.X509Store:
     """Return a store for one verification at one time; takes half a microsecond for each authority.
 
     A store keeps its first time (`X509_STORE_set1_param` overwrites nothing), and pyOpenSSL cannot set the time of a

@@ -4,7 +4,6 @@ A variable of a path is one segment, decoded after the path was split.
 """
 
 import asyncio
-import platform
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -32,6 +31,7 @@ from ams.authn.store.records import Page, PageRequest
 from ams.authn.values import Peer
 from ams.core.clock import optional_date, resource_date
 from ams.core.errors import BadRequest, NotFound, RegistryUnavailable
+from ams.core.telemetry import describe_runtime
 from ams.core.versions import Precondition, read_if_match, version_of
 from ams.http.asgi import Header, query_value
 from ams.storage.audit.event import LOGIN
@@ -47,14 +47,8 @@ Shown = TypeVar("Shown", bound=Object)
 TYPES = "/service-types"
 TYPE = TYPES + "/{service-type}"
 HOST = TYPE + "/hosts/{host}"
-CHANGE_ACTIONS = frozenset(
-    f"{kind}:{verb}"
-    for kind, verbs in {
-        "service-types": ("create", "update", "delete"), "auth-methods": ("create", "update", "delete"),
-        "bindings": ("create", "update", "delete"), "keys": ("create", "delete"),
-    }.items()
-    for verb in verbs
-)  # fmt: skip
+_KINDS, _VERBS = ("service-types", "auth-methods", "bindings"), ("create", "update", "delete")
+CHANGE_ACTIONS = frozenset([f"{kind}:{verb}" for kind in _KINDS for verb in _VERBS] + ["keys:create", "keys:delete"])
 """Audited actions: those of rows with `changes`."""
 PAGE_NOT_FOUND = "Page not found"
 HEALTH_SECONDS = 2.0
@@ -260,16 +254,7 @@ class Handlers:
     async def _show_version(self, asked: AuthnCall) -> Reply:
         """Show the version; the release only to callers with a valid key (contract 3)."""
         known = await self.gate.knows(asked.headers, asked.query, asked.peer.address)
-        version = Version(
-            build_time=ams.__released__,
-            golang=f"Python {platform.python_version()}",
-            compiler=platform.python_implementation(),
-            os=platform.system().lower(),
-            architecture=platform.machine(),
-            release=ams.__version__ if known else "",
-            distro=_distribution(),
-        )
-        return Reply(200, version)
+        return Reply(200, Version(**describe_runtime(), release=ams.__version__ if known else ""))
 
     async def _show_health(self, asked: AuthnCall) -> Reply:
         """Show the state of the service and its database; always 200 (15, A19)."""
@@ -333,10 +318,3 @@ def _listing(kind: Callable[[list[Any], str], object], shape: Callable[[Any], ob
 
 def _key(value: values.ManagementKey, secret: str = "") -> wire.Key:
     return wire.Key(value.name, value.scope, resource_date(value.created_on), secret)
-
-
-def _distribution() -> str:
-    try:
-        return platform.freedesktop_os_release().get("PRETTY_NAME", "")
-    except OSError:
-        return ""

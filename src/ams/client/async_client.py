@@ -102,7 +102,7 @@ class AsyncConnections:
         finally:
             with self._lock:
                 self._sending -= 1
-                is_last = self.is_closed and self._sending == 0
+                is_last = self._closing.is_set() and self._sending == 0
             if is_last:
                 await self._http.aclose()
 

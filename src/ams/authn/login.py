@@ -36,8 +36,7 @@ from ams.storage.audit.event import DONE, FAILED, LOGIN, REFUSED, new_event, res
 from ams.storage.audit.trail import FailedLogins, Trail
 
 LOGIN_SECONDS = 12.0  # for a whole login: less than the shortest time for sending an answer (15, A18)
-SERVICE_SECONDS = 10.0
-"""Limit of one service's answer in total: less than a login may take (15, A18)."""
+SERVICE_SECONDS = 10.0  # limit of one service's answer in total: less than a login may take (15, A18)
 RECENT_LOGIN_MS = 3_600_000
 """Milliseconds after a login during which failures of others at its address do not block a certificate."""
 MAX_REMEMBERED_LOGINS = 100_000  # certificates, and bindings, whose last login is remembered

@@ -105,14 +105,11 @@ class Response:
 
     status: int
     body: bytes
-    retry_after: str = ""
-    """Seconds to wait, from the service; may be empty."""
-    version: str = ""
-    """The `ETag`; may be empty."""
+    retry_after: str = ""  # seconds to wait, from the service; may be empty
+    version: str = ""  # the `ETag`; may be empty
 
 
-Outcome = Response | Unreachable | None
-"""Outcome of a step: for `Send` a response or an error, else None."""
+Outcome = Response | Unreachable | None  # outcome of a step: for `Send` a response or an error, else None
 Plan = Generator[Send | Pause, Outcome, T]
 Consuming = Generator[Send | Pause | Deliver, Outcome, None]
 OnRetry = Callable[[ClientError, int, float], None]

@@ -16,8 +16,7 @@ from ams.client.plans import Response
 from ams.client.wire import Call
 
 CONNECT_SECONDS = 5.0
-IDLE_SECONDS = 30.0
-"""Keep-alive of idle connections; shorter than the service's, so that no call uses a closing one."""
+IDLE_SECONDS = 30.0  # keep-alive of idle connections; shorter than the service's, so that no call uses a closing one
 
 AUTHN_PORT = 8443  # default port of the certificate service (clients.md A2.2)
 AMS = "ams"  # the usual service type of AMS; the official library uses no other name

@@ -30,8 +30,7 @@ logger = structlog.get_logger("ams.identity")
 
 MAX_KEYS = 100
 MIN_BITS, MAX_BITS = 2048, 8192  # of an RSA key: RFC 7518, 3.3 refuses smaller ones; larger ones are slow to verify
-MAX_EXPONENT_BITS = 32
-"""Largest exponent of an RSA key; nearly all have 65537. The time of a check grows with it."""
+MAX_EXPONENT_BITS = 32  # largest exponent of an RSA key; nearly all have 65537. The time of a check grows with it
 MAX_ID_CHARACTERS = 255  # characters of a key id and of an algorithm's name
 REFRESH_MS = 3_600_000  # milliseconds until keys in use are fetched again
 KEYS_TTL_MS = 24 * 3_600_000  # milliseconds that keys stay valid while the issuer is down

@@ -258,8 +258,7 @@ class Weights(NamedTuple):
     names: int  # names looked up in objects
     dividing: int  # numbers divided, or compared digit by digit
     reading: int  # texts read, weighted by their patterns and formats
-    reading_much: int
-    """The same for a malicious text, for which small patterns are as slow as large ones."""
+    reading_much: int  # the same for a malicious text, for which small patterns are as slow as large ones
 
 
 class Load(NamedTuple):

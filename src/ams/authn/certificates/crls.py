@@ -46,8 +46,7 @@ UNUSED_TTL_MS = 24 * HOUR_MS  # milliseconds until an unused list is dropped
 MAX_CACHED_BYTES = 64 * 1024 * 1024
 """Limit for all cached lists, as published. The least recently used is dropped first; at least one stays."""
 MAX_CACHED_LISTS = 1000
-MAX_REDIRECTS = 3
-"""Redirects of one fetch. CAs move their lists, mostly to `https`; the signature proves a list."""
+MAX_REDIRECTS = 3  # redirects of one fetch. CAs move their lists, mostly to `https`; the signature proves a list
 _KNOWN_EXTENSIONS = (x509.IssuingDistributionPoint, x509.CRLNumber, x509.AuthorityKeyIdentifier)
 
 Key = tuple[str, bytes]  # URL, and fingerprint of the CA

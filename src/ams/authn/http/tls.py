@@ -35,8 +35,7 @@ from ams.web.server import HttpServer
 logger = structlog.get_logger("ams.authn.tls")
 
 MAX_CACHED_CERTIFICATES = 2_000  # cached parsed certificates of clients
-MAX_CACHED_BYTES = 8 * 1024
-"""Largest certificate that is cached: any client may send one of 100 kB."""
+MAX_CACHED_BYTES = 8 * 1024  # largest certificate that is cached: any client may send one of 100 kB
 _CHUNK = 65536
 
 

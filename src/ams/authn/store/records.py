@@ -34,8 +34,7 @@ BINDING = "authn_binding"  # a binding; key: its `login`
 CACHE_SIZE = 50_000  # entries of each kind cached for logins
 MAX_PAGE_ITEMS = 10_000  # items of a page
 _MAX_DIGITS = 18
-_FIXED_COLUMNS = ("uuid", "created_on", "updated_on")
-"""Columns that a change of a record leaves alone, or sets itself."""
+_FIXED_COLUMNS = ("uuid", "created_on", "updated_on")  # columns that a change of a record leaves alone, or sets itself
 
 Types = Callable[[str], values.ServiceType | None]  # finds a service type by uuid, in the transaction
 

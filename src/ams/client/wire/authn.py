@@ -73,29 +73,21 @@ def is_name(text: str) -> bool:
 
 
 list_service_types = partial(_call, "GET", _TYPES, ServiceTypes)
-"""Ask for all service types."""
 get_service_type = partial(_call, "GET", _TYPE, ServiceType)
-"""Ask for one service type."""
 delete_service_type = partial(_call, "DELETE", _TYPE, NoneType)
 """Remove a service type with all its auth methods and bindings (15, A3)."""
 list_auth_methods = partial(_call, "GET", _METHODS, AuthMethods)
-"""Ask for the auth methods of all service types."""
 get_auth_method = partial(_call, "GET", _METHOD, AuthMethod)
-"""Get the auth method of a host."""
 delete_auth_method = partial(_call, "DELETE", _METHOD, NoneType)
 """Remove a host's auth method: logins there fail until another one is made."""
 list_bindings = partial(_call, "GET", _BINDINGS, Bindings)
-"""Ask for all bindings."""
 list_host_bindings = partial(_call, "GET", _HOST + "/bindings", Bindings)
-"""Ask for the bindings on one host."""
 get_binding = partial(_call, "GET", _BINDING, Binding)
-"""Ask for one binding."""
 delete_binding = partial(_call, "DELETE", _BINDING, NoneType)
 """Remove a binding: its certificate opens nothing any more, but a token already given stays valid."""
 list_keys = partial(_call, "GET", _KEYS, Keys)
 """Ask which management keys there are (15, A15)."""
 delete_key = partial(_call, "DELETE", _KEY, NoneType)
-"""Revoke a management key."""
 authx509 = partial(_call, "GET", _HOST + ":authx509", Token)
 """Ask for the token of the user that the client's certificate stands for (authn contract 8)."""
 

@@ -39,7 +39,6 @@ _read = msgspec.json.Decoder(ReadMessage).decode_lines
 
 
 get_topic = partial(call_of, "topics:show", Topic)
-"""Ask for one topic."""
 detach_schema = partial(call_of, "topics:detachSchema", NoneType)
 """Detach the schema of a topic: any message may be published from then on."""
 delete_topic = partial(call_of, "topics:delete", NoneType)
@@ -51,7 +50,6 @@ get_topic_acl = partial(call_of, "topics:acl", Acl)
 list_schemas = partial(call_of, "schemas:list", Schemas)
 """Ask for all schemas of a project, oldest first."""
 get_schema = partial(call_of, "schemas:show", Schema)
-"""Ask for one schema."""
 list_revisions = partial(call_of, "schemas:revisions", Revisions)
 """Get all revisions of a schema, newest first."""
 delete_schema = partial(call_of, "schemas:delete", NoneType)

@@ -31,9 +31,7 @@ from ams.wire.users import (
 OF_SETTINGS = "settings"  # source of issuers that the settings of the service name; they cannot be changed over the API
 MASK = "***"  # shown instead of a secret; sent back, it keeps the secret
 get_user = partial(call_of, "users:show", User)
-"""Ask for a user by name."""
 get_user_by_uuid = partial(call_of, "users:byUUID", User)
-"""Ask for a user by uuid."""
 get_profile = partial(call_of, "users:profile", User)
 """Get the caller's own user."""
 refresh_token = partial(call_of, "users:refreshToken", User)
@@ -45,17 +43,13 @@ list_tokens = partial(call_of, "tokens:list", NamedTokens)
 get_token = partial(call_of, "tokens:show", Token)
 """Ask for one named token of a user; its text is not in the answer."""
 revoke_token = partial(call_of, "tokens:revoke", NoneType)
-"""Revoke a named token."""
 get_registration = partial(call_of, "registrations:show", Registration)
-"""Ask for one registration."""
 accept_registration = partial(call_of, "registrations:acceptNewUser", User)
 """Accept a pending registration: makes the user; the answer holds the token."""
 delete_registration = partial(call_of, "registrations:delete", NoneType)
 """Delete a registration in any state."""
 list_issuers = partial(call_of, "issuers:list", Issuers)
-"""Ask for all issuers."""
 list_bindings = partial(call_of, "bindings:list", Bindings)
-"""Ask for the bindings of a user."""
 delete_binding = partial(call_of, "bindings:delete", NoneType)
 """Remove a binding: the identity cannot log in as this user any more."""
 
@@ -122,7 +116,6 @@ def decline_registration(uuid: str, comment: str = "") -> Call[None]:
 
 
 get_issuer = partial(call_of, "issuers:show", Issuer)
-"""Ask for one issuer."""
 
 
 def create_issuer(issuer: Issuer) -> Call[Issuer]:

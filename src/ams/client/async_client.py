@@ -11,7 +11,7 @@ from typing import Any, TypeVar, Unpack
 
 import httpx
 
-from ams.client import wire
+from ams.client import transport, wire
 from ams.client.bearer import AsyncBearer
 from ams.client.errors import Closed
 from ams.client.messages import (
@@ -25,17 +25,6 @@ from ams.client.messages import (
     ack_ids_of,
 )
 from ams.client.plans import DEFAULT, Consuming, Deliver, OnRetry, Outcome, Pause, Plan, Planner, Retry, Send
-from ams.client.transport import (
-    AMS,
-    base,
-    beside,
-    failure,
-    host,
-    httpx_arguments,
-    request_arguments,
-    response_of,
-    trust,
-)
 from ams.client.wire import Offsets
 from ams.client.wire import authn as logins
 from ams.client.wire.call import Call
@@ -50,7 +39,7 @@ class AsyncConnections:
         self, endpoint: str, token: str, trusted: ssl.SSLContext | None, timeout: float, bearer: AsyncBearer | None
     ) -> None:
         self.arguments = endpoint, token, trusted, timeout, bearer
-        self._http = httpx.AsyncClient(**httpx_arguments(*self.arguments))
+        self._http = httpx.AsyncClient(**transport.httpx_arguments(*self.arguments))
         self._endpoint = endpoint
         self._closing = asyncio.Event()
         self._lock = threading.Lock()  # for the client for threads; never held over an await
@@ -91,14 +80,15 @@ class AsyncConnections:
         raise Closed("the client is closed")
 
     async def _send(self, call: Call[Any]) -> Outcome:
+        arguments = transport.request_arguments(call)
         with self._lock:
             if self.is_closed:
                 raise Closed("the client is closed")
             self._sending += 1
         try:
-            return response_of(await self._http.request(call.method, call.path, **request_arguments(call)))
+            return transport.response_of(await self._http.request(call.method, call.path, **arguments))
         except httpx.HTTPError as error:
-            return failure(error, self._endpoint)
+            return transport.failure(error, self._endpoint)
         finally:
             with self._lock:
                 self._sending -= 1
@@ -135,8 +125,8 @@ class AsyncClient:
         retry: Retry | None = DEFAULT,
         on_retry: OnRetry | None = None,
     ) -> None:
-        self.endpoint = base(endpoint)
-        trusted = trust(self.endpoint, ca, cert, key)
+        self.endpoint = transport.base(endpoint)
+        trusted = transport.trust(self.endpoint, ca, cert, key)
         self._connections = AsyncConnections(self.endpoint, token, trusted, timeout, bearer)
         self._plans = Planner(endpoint=self.endpoint, retry=retry, on_retry=on_retry)
 
@@ -148,7 +138,7 @@ class AsyncClient:
         key: str | None = None,
         *,
         authn: str | None = None,
-        service_type: str = AMS,
+        service_type: str = transport.AMS,
         service_host: str | None = None,
         ca: str | None = None,
         authn_ca: str | None = None,
@@ -163,8 +153,8 @@ class AsyncClient:
         = `ca`. It is asked once: a token that was refreshed since needs a new client. Raises `NotAllowed` for a
         certificate that is refused, `NotFound` for one that is bound to no user, and what a client raises.
         """
-        asked = logins.authx509(service_type, service_host or host(endpoint))
-        place = authn or beside(endpoint)
+        asked = logins.authx509(service_type, service_host or transport.host(endpoint))
+        place = authn or transport.beside(endpoint)
         async with cls(
             place, ca=authn_ca or ca, cert=cert, key=key, timeout=timeout, retry=retry, on_retry=on_retry
         ) as service:

@@ -13,6 +13,7 @@ import asyncio
 import hashlib
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
+from typing import Self
 
 import structlog
 from cryptography import x509
@@ -61,21 +62,21 @@ class Doubt(Exception):
         self.source = source
         self.error = error
 
+    @classmethod
+    def unreachable(cls, url: str) -> Self:
+        """Return the doubt about a list that cannot be fetched (contract 9.3)."""
+        url = without_credentials(url)
+        return cls(url, Unavailable(f"Could not access CRL {url}"))
 
-def unreachable_doubt(url: str) -> Doubt:
-    """Return the doubt about a list that cannot be fetched (contract 9.3)."""
-    url = without_credentials(url)
-    return Doubt(url, Unavailable(f"Could not access CRL {url}"))
+    @classmethod
+    def too_long(cls, url: str) -> Self:
+        """Return the doubt about a list that is too long (contract 9.3)."""
+        return cls(url, Unavailable("Unable to read CRL Data"))
 
-
-def too_long_doubt(url: str) -> Doubt:
-    """Return the doubt about a list that is too long (contract 9.3)."""
-    return Doubt(url, Unavailable("Unable to read CRL Data"))
-
-
-def wrong_scope_doubt(source: str, why: str) -> Doubt:
-    """Return the doubt about a list of the right CA that does not cover this certificate."""
-    return Doubt(source, Unavailable(f"The CRL {source} is of no use: {why}"))
+    @classmethod
+    def wrong_scope(cls, source: str, why: str) -> Self:
+        """Return the doubt about a list of the right CA that does not cover this certificate."""
+        return cls(source, Unavailable(f"The CRL {source} is of no use: {why}"))
 
 
 class UnreadableList(Exception):
@@ -233,12 +234,12 @@ class CrlCache(DocumentCache[Key, ListPlace, RevocationList]):
             data = await self._client.get(url, redirects=MAX_REDIRECTS)
             fresh = await asyncio.to_thread(_verify, data, *place)
             if fresh.is_ahead(self._now()):  # stored, it would block all newer lists until then
-                raise wrong_scope_doubt(url, "it is of the future")
+                raise Doubt.wrong_scope(url, "it is of the future")
         except AnswerTooLong as error:
-            raise too_long_doubt(url) from error
+            raise Doubt.too_long(url) from error
         except RequestFailed as error:
             logger.warning("crl.not_fetched", url=without_credentials(url), reason=str(error))
-            raise unreachable_doubt(url) from error
+            raise Doubt.unreachable(url) from error
         except Doubt as doubt:
             logger.warning("crl.not_believed", url=without_credentials(url), reason=str(doubt))
             raise

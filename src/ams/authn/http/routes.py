@@ -11,20 +11,11 @@ from typing import Any, NamedTuple, TypeVar
 from urllib.parse import unquote
 
 import ams
-from ams.authn import values
+from ams.authn import management, values
 from ams.authn.http import json_bodies
 from ams.authn.http.authentication import Caller, ManagementGate
 from ams.authn.http.errors import MethodNotAllowed
 from ams.authn.login import Login
-from ams.authn.management import (
-    AuthMethods,
-    ServiceTypes,
-    SubjectBindings,
-    create_key,
-    mask_secrets,
-    require_kind,
-    without_logins,
-)
 from ams.authn.settings import AuthnSettings
 from ams.authn.store import Store
 from ams.authn.store.records import Page, PageRequest
@@ -164,8 +155,8 @@ class Handlers:
     def __init__(self, gate: ManagementGate, store: Store, login: Login, settings: AuthnSettings) -> None:
         self.gate = gate
         self._store, self._login = store, login
-        self._service_types = ServiceTypes(store, settings)
-        self._auth_methods, self._bindings = AuthMethods(store), SubjectBindings(store)
+        self._service_types = management.ServiceTypes(store, settings)
+        self._auth_methods, self._bindings = management.AuthMethods(store), management.SubjectBindings(store)
 
     def rows(self) -> list[AuthnRoute]:
         """Return the rows of the route table."""
@@ -180,7 +171,7 @@ class Handlers:
             AuthnRoute("POST", TYPE + "/authm", "auth-methods:create", self._create_method, changes=True),
             *_of_one(
                 method, "auth-methods", self._stored_method, self._auth_methods, store.auth_methods, AuthMethodFields,
-                _method, mask_secrets,
+                _method, management.mask_secrets,
             ),
             AuthnRoute("GET", "/authm", "auth-methods:list", _all(store.auth_methods, wire.AuthMethods, _method)),
             AuthnRoute("GET", HOST + "/bindings", "bindings:list", self._list_host_bindings),
@@ -188,7 +179,7 @@ class Handlers:
             AuthnRoute("GET", "/bindings", "bindings:list", _all(store.bindings, wire.Bindings, _binding)),
             *_of_one(
                 binding, "bindings", self._binding, self._bindings, store.bindings, BindingFields,
-                _binding, without_logins,
+                _binding, management.without_logins,
             ),
             AuthnRoute("GET", "/keys", "keys:list", self._list_keys, of_keys=True),
             AuthnRoute("POST", key, "keys:create", self._create_key, changes=True, of_keys=True),
@@ -208,7 +199,7 @@ class Handlers:
 
     async def _create_method(self, asked: AuthnCall) -> Reply:
         service_type = await self._type(asked)
-        require_kind(service_type)
+        management.require_kind(service_type)
         made = await self._auth_methods.create(service_type, await asked.read_body(AuthMethodFields))
         return Reply(201, _method(made), f"/{made.host}")
 
@@ -236,7 +227,7 @@ class Handlers:
 
     async def _create_key(self, asked: AuthnCall) -> Reply:
         fields = await asked.read_body(KeyFields)
-        return Reply(201, _key(*await create_key(self._store, asked.names["name"], fields.scope)))
+        return Reply(201, _key(*await management.create_key(self._store, asked.names["name"], fields.scope)))
 
     async def _delete_key(self, asked: AuthnCall) -> Reply:
         await self._store.keys.delete(asked.names["name"])
@@ -302,7 +293,7 @@ _service_type, _binding = partial(_wire_record, wire.ServiceType), partial(_wire
 
 
 def _method(value: values.AuthMethod) -> wire.AuthMethod:
-    return _wire_record(wire.AuthMethod, mask_secrets(value))
+    return _wire_record(wire.AuthMethod, management.mask_secrets(value))
 
 
 def _all(records: Any, kind: Callable[[list[Any], str], object], shape: Callable[[Any], object]) -> Handler:

@@ -15,19 +15,7 @@ import msgspec
 
 from ams.client.errors import InvalidInput
 from ams.client.wire.call import Call, json_body, reader
-from ams.wire.authn import AuthMethod as AuthMethod
-from ams.wire.authn import AuthMethodFields as AuthMethodFields
-from ams.wire.authn import AuthMethods as AuthMethods
-from ams.wire.authn import Binding as Binding
-from ams.wire.authn import BindingFields as BindingFields
-from ams.wire.authn import Bindings as Bindings
-from ams.wire.authn import Key as Key
-from ams.wire.authn import KeyFields
-from ams.wire.authn import Keys as Keys
-from ams.wire.authn import ServiceType as ServiceType
-from ams.wire.authn import ServiceTypeFields as ServiceTypeFields
-from ams.wire.authn import ServiceTypes as ServiceTypes
-from ams.wire.authn import Token as Token
+from ams.wire.authn import *
 from ams.wire.base import Request
 
 T = TypeVar("T")

@@ -13,25 +13,7 @@ import msgspec
 from ams.client.wire.call import Call, call_of, check_name, json_body, non_empty, page
 from ams.client.wire.subscriptions import zulu
 from ams.wire.messages import Message, Published, ReadMessage
-from ams.wire.projects import (
-    AccessListChange,
-    Acl,
-    CandidateBody,
-    DryRun,
-    DryRunBody,
-    NewAccessList,
-    NewRetention,
-    Revisions,
-    Schema,
-    SchemaBody,
-    SchemaReference,
-    Schemas,
-    SubscriptionNames,
-    Topic,
-    TopicOffsets,
-    Topics,
-    Validated,
-)
+from ams.wire.projects import *
 from ams.wire.subscriptions import OffsetAt
 
 Rules = Mapping[str, Any] | None  # of a schema

@@ -7,26 +7,7 @@ from types import NoneType
 import msgspec
 
 from ams.client.wire.call import Call, call_of, non_empty, page
-from ams.wire.users import (
-    ApplicantBody,
-    Binding,
-    BindingBody,
-    Bindings,
-    DeclineBody,
-    Issuer,
-    IssuerBody,
-    Issuers,
-    NamedTokens,
-    NewToken,
-    Registration,
-    Registrations,
-    Right,
-    RightBody,
-    Token,
-    User,
-    UserBody,
-    Users,
-)
+from ams.wire.users import *
 
 OF_SETTINGS = "settings"  # source of issuers that the settings of the service name; they cannot be changed over the API
 MASK = "***"  # shown instead of a secret; sent back, it keeps the secret

@@ -258,8 +258,7 @@ class Services:
         seconds: float = SERVICE_SECONDS,
     ) -> None:
         """`paths` and `fields` are by type (`service_types_paths`, `service_types_retrieval_fields`)."""
-        self._paths = paths
-        self._fields = fields
+        self._paths, self._fields = paths, fields
         self._client = HttpClient(Guard(ALL_NETWORKS), trust, seconds=seconds, most_bytes=MAX_ANSWER_BYTES)
         self.requests = 0
         self.failures = 0  # requests without a usable answer; unknown users do not count

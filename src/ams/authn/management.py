@@ -86,8 +86,7 @@ class ServiceTypes:
     """Service types by name; the settings limit their fields (contract 11)."""
 
     def __init__(self, store: Store, settings: AuthnSettings) -> None:
-        self._store = store
-        self._settings = settings
+        self._store, self._settings = store, settings
 
     async def get(self, name: str) -> values.ServiceType:
         """Return a service type. Raises `NotFound`."""

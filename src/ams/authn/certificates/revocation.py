@@ -55,10 +55,7 @@ class Revocation:
 
     def __init__(self, fetched: CrlCache, asked: "Responders | None", policy: str, clock: Clock) -> None:
         """`policy` for an unknown status: `refuse` or `warn`."""
-        self._fetched = fetched
-        self._asked = asked
-        self._policy = policy
-        self._clock = clock
+        self._fetched, self._asked, self._policy, self._clock = fetched, asked, policy, clock
         self._warned: LruCache[str, int] = LruCache(_MAX_CACHED_WARNINGS)
 
     async def check(self, chain: Sequence[Facts], trust: TrustStore) -> int:

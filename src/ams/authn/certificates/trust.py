@@ -99,8 +99,7 @@ class TrustFolder:
     """A folder of authorities. An empty path is an empty folder."""
 
     def __init__(self, folder: str, clock: Clock) -> None:
-        self._folder = folder
-        self._clock = clock
+        self._folder, self._clock = folder, clock
         self._contents: dict[str, _Content] = {}
         self.trust = TrustStore()  # the content read last
         self._looking: SingleFlight[str, None] = SingleFlight()

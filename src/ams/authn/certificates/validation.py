@@ -61,8 +61,7 @@ class CertificateChecks:
         space: FreeSpace = UNLIMITED,
     ) -> None:
         """`crl_folder` stores fetched lists across restarts, while there is `space`; empty: not stored."""
-        self._settings = settings
-        self._clock = clock
+        self._settings, self._clock = settings, clock
         self._folder = TrustFolder(settings.client_ca, clock)
         self._client = HttpClient(guard)
         self._fetched = CrlCache(self._client, clock, crl_folder, space)
@@ -175,8 +174,7 @@ class SystemNames:
     def __init__(
         self, find: Callable[[str], Sequence[str]] = _system_names, wait_seconds: float = WAIT_SECONDS
     ) -> None:
-        self._find = find
-        self._wait_seconds = wait_seconds
+        self._find, self._wait_seconds = find, wait_seconds
         self._places = asyncio.Semaphore(MAX_LOOKUP_THREADS)
 
     async def of(self, address: str) -> Sequence[str]:
@@ -197,8 +195,7 @@ class HostCheck:
     def __init__(
         self, names: SystemNames | None = None, addresses: Callable[[str, int], Awaitable[Sequence[str]]] | None = None
     ) -> None:
-        self._names = names or SystemNames()
-        self._addresses = addresses or Lookups()
+        self._names, self._addresses = names or SystemNames(), addresses or Lookups()
 
     async def check(self, leaf: Facts, address: str) -> None:
         """Raise `CertificateRefusal` unless a name of the address is in the certificate (contract 9.3, always 403)."""

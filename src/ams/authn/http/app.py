@@ -51,10 +51,7 @@ class AuthnApp:
         deadline_seconds: float = DEADLINE_SECONDS,
         body_seconds: float = DEADLINE_SECONDS,
     ) -> None:
-        self._gate = handlers.gate
-        self._trail = trail
-        self._clock = clock
-        self._deadline = deadline_seconds
+        self._gate, self._trail, self._clock, self._deadline = handlers.gate, trail, clock, deadline_seconds
         self._bodies = Bodies(SMALL_BODY, MAX_BUFFERED_BYTES, body_seconds)
         self._routes = Routes(handlers.rows())
         self._prefix = secrets.token_hex(4)

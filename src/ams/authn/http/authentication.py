@@ -38,8 +38,7 @@ class AmsUsers:
     """Asks AMS for the user of a token, and caches the answer."""
 
     def __init__(self, endpoint: str, ca: str | None = None) -> None:
-        self._endpoint = endpoint
-        self._ca = ca
+        self._endpoint, self._ca = endpoint, ca
         self._known: ExpiringCache[bytes, tuple[tuple[str, bool] | None]] = ExpiringCache(
             MAX_CACHED_TOKENS, CACHE_SECONDS, lambda: time.monotonic()
         )
@@ -76,10 +75,8 @@ class ManagementGate:
     """Admits management requests. Blocks addresses with many failures for a while, except for the management key."""
 
     def __init__(self, store: Store, management_key: str, attempts: LoginLimit, users: AmsUsers | None = None) -> None:
-        self._store = store
+        self._store, self._attempts, self._users = store, attempts, users
         self._management_key = _digest(management_key)
-        self._attempts = attempts
-        self._users = users
 
     async def admit(self, headers: Sequence[Header], query: bytes, address: str) -> Caller:
         """Return the caller, possibly without rights. Raises `RateLimited`, `NotAuthenticated`, `ServiceFailed`."""

@@ -76,11 +76,9 @@ class _AskingConnection:
     ) -> None:
         self._connection = SSL.Connection(context, None)
         self._connection.set_accept_state()
-        self._incoming = incoming
-        self._outgoing = outgoing
+        self._incoming, self._outgoing, self.preface = incoming, outgoing, preface
         self._awaited = preface  # until it is complete
         self._fed = False  # True: OpenSSL may have data to decrypt
-        self.preface = preface
         self.context = None
 
     def read_presented(self) -> Presented | None:

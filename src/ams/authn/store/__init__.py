@@ -23,8 +23,7 @@ class KeyRecords:
     """Keys by name and by secret. Not cached: a revoked key is refused at once."""
 
     def __init__(self, database: Database, secrets: Secrets) -> None:
-        self._database = database
-        self._secrets = secrets
+        self._database, self._secrets = database, secrets
 
     async def find(self, secret: str) -> ManagementKey | None:
         """Return the key with this secret, or None."""
@@ -65,10 +64,8 @@ class Store:
     """All records of the service. Methods raise `RegistryUnavailable` if the database does not answer."""
 
     def __init__(self, database: Database, secrets: Secrets, clock: Clock, space: FreeSpace) -> None:
-        self.database = database
-        self.clock = clock
+        self.database, self.clock, self._space = database, clock, space
         self.refusal: str | None = None  # why writes are refused, as of the last look at the disk
-        self._space = space
         self.service_types = ServiceTypeRecords(database)
         self.auth_methods = AuthMethodRecords(database, secrets)
         self.bindings = BindingRecords(database)

@@ -216,14 +216,8 @@ class Login:
         if code < 500 and not isinstance(error, errors.RateLimited):
             record = self.failures.record_failure
             self._trusted.discard(attempt.fingerprint)
-        await record(
-            attempt.address,
-            code=code,
-            reason=values.without_secrets(error.message),
-            resource=attempt.resource,
-            actor=attempt.actor,
-            request=REQUEST.get().decode(),
-        )
+        said = {"resource": attempt.resource, "actor": attempt.actor, "request": REQUEST.get().decode()}
+        await record(attempt.address, code=code, reason=values.without_secrets(error.message), **said)
 
     async def _record(self, attempt: "_Attempt") -> None:
         self.results[DONE] += 1

@@ -105,17 +105,10 @@ class AsyncWorker:
     # From beginning to end
 
     async def _work(self) -> None:
-        keeping, saying, looking, pulling, stopping, hurrying = every = [
-            asyncio.create_task(each)
-            for each in (
-                self._keep_leases(),
-                self._say(),
-                self._look_for_stop(),
-                self._pull(),
-                self._stop.wait(),
-                self._at_once.wait(),
-            )
-        ]
+        works = self._keep_leases(), self._say(), self._look_for_stop(), self._pull()
+        waits = self._stop.wait(), self._at_once.wait()
+        every = [asyncio.create_task(each) for each in (*works, *waits)]
+        keeping, saying, looking, pulling, stopping, hurrying = every
         finished = asyncio.create_task(self._nothing_held_after(pulling))
         try:
             await _first({finished, stopping}, {keeping, saying, looking, pulling})

@@ -307,12 +307,8 @@ class IssuerKeyCache(DocumentCache[_Source, Issuer, FetchedKeys]):
         age = max(self._clock.wall() - fetched_on, 0)  # negative when the system clock was set back
         now = self._clock.monotonic()
         file = _File(issuer.url, issuer.jwks_url, fetched_on, [key.as_jwk() for key in found.keys])
-        return Edition(
-            FetchedKeys(*found, generation, fetched_on),
-            now + REFRESH_MS,
-            now + KEYS_TTL_MS - age,
-            msgspec.json.encode(file),
-        )
+        document, data = FetchedKeys(*found, generation, fetched_on), msgspec.json.encode(file)
+        return Edition(document, now + REFRESH_MS, now + KEYS_TTL_MS - age, data)
 
 
 _NO_KEYS = FetchedKeys((), (), NO_GENERATION, Milliseconds(0))

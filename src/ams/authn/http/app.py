@@ -113,13 +113,10 @@ class AuthnApp:
             raised = error
         refused = refusal(raised)
         if refused.code >= 500:  # this service or another one is at fault
+            path, kind = without_secrets(call.scope["path"]), type(raised).__name__
+            shown = None if isinstance(raised, AmsError) and raised.retriable else raised
             await logger.aerror(
-                "request.failed",
-                action=row.action,
-                path=without_secrets(call.scope["path"]),
-                error=type(raised).__name__,
-                reason=refused.message,
-                exc_info=None if isinstance(raised, AmsError) and raised.retriable else raised,
+                "request.failed", action=row.action, path=path, error=kind, reason=refused.message, exc_info=shown
             )
         return Reply(refused.code), refused
 

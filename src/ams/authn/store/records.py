@@ -37,6 +37,7 @@ _MAX_DIGITS = 18
 _FIXED_COLUMNS = ("uuid", "created_on", "updated_on")  # columns that a change of a record leaves alone, or sets itself
 
 Types = Callable[[str], values.ServiceType | None]  # finds a service type by uuid, in the transaction
+Change = Callable[[R, Types], R]  # returns a changed record
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +101,7 @@ class _Records(Generic[R]):
 
         await self._database.write(work)
 
-    async def change(
-        self, known: R, now: Milliseconds, change: Callable[[R, Types], R], expected: Precondition = ANY_VERSION
-    ) -> R:
+    async def change(self, known: R, now: Milliseconds, change: Change[R], expected: Precondition = ANY_VERSION) -> R:
         """Change a record atomically. Raises `NotFound`, `ChangedMeanwhile`, as `create`, and what `change` raises."""
 
         def work(connection: sa.Connection) -> R:
@@ -129,12 +128,7 @@ class _Records(Generic[R]):
         return next(iter(self._read_rows(connection, rows)), None)
 
     def _change(
-        self,
-        connection: sa.Connection,
-        present: R,
-        now: Milliseconds,
-        change: Callable[[R, Types], R],
-        expected: Precondition,
+        self, connection: sa.Connection, present: R, now: Milliseconds, change: Change[R], expected: Precondition
     ) -> R:
         expected.check(lambda: present)
         changed: R = replace(change(present, partial(_type_by_uuid, connection)), updated_on=now)
@@ -329,7 +323,7 @@ class BindingRecords(_Records[values.SubjectBinding]):
         self,
         known: values.SubjectBinding,
         now: Milliseconds,
-        change: Callable[[values.SubjectBinding, Types], values.SubjectBinding],
+        change: Change[values.SubjectBinding],
         expected: Precondition = ANY_VERSION,
     ) -> values.SubjectBinding:
         """Change a binding atomically, found by its name. Raises as that of all records."""

@@ -34,6 +34,8 @@ STOP_CHECK_SECONDS = 0.1  # between two checks for stop
 LAST_PULL_SECONDS = 0.5  # for a pull under way when work stops; its messages are released
 RELEASE_SECONDS = 5.0  # for the last releases at the end
 
+Place = tuple[str, str]  # names of a project and of its subscription
+
 logger = logging.getLogger("ams.client")
 
 
@@ -60,15 +62,10 @@ class _Held:
 
 
 class AsyncWorker:
-    """Works on one subscription (names of its project and itself), once."""
+    """Works on one subscription, once."""
 
     def __init__(
-        self,
-        connections: AsyncConnections,
-        plans: Planner,
-        place: tuple[str, str],
-        handler: AsyncHandler,
-        limits: Limits,
+        self, connections: AsyncConnections, plans: Planner, place: Place, handler: AsyncHandler, limits: Limits
     ) -> None:
         self._connections, self._first_plans, self._place = connections, plans, place
         self._plans = replace(plans, retry=ENDLESS_RETRY, on_retry=plans.on_retry or self._note_retry)
@@ -341,7 +338,7 @@ class Worker:
 
     connections: Connections
     plans: Planner
-    place: tuple[str, str]
+    place: Place
     handler: Handler
     limits: Limits
 

@@ -34,18 +34,13 @@ _SUCCESSES = {"POST": frozenset({201, 200}), "DELETE": frozenset({204, 200})}
 
 
 def _call(
-    method: str,
-    path: str,
-    answer: type[T],
-    *names: str,
-    body: Request | None = None,
-    query: Mapping[str, str] | None = None,
+    method: str, path: str, kind: type[T], *names: str, body: Request | None = None, query: dict[str, str] | None = None
 ) -> Call[T]:
-    """Return a call of a route; `names` are the variables of its path."""
-    kinds = _VARIABLE.findall(path)
-    segments = [_segment(kind, name) for kind, name in zip(kinds, names, strict=True)]
+    """Return a call of a route, whose answer is of a kind; `names` are the variables of its path."""
+    variables = zip(_VARIABLE.findall(path), names, strict=True)
+    segments = [_segment(variable, name) for variable, name in variables]
     content = None if body is None else json_body(body)
-    read = reader(answer)  # type: ignore[arg-type]  # a type is hashable
+    read = reader(kind)  # type: ignore[arg-type]  # a type is hashable
     successes = _SUCCESSES.get(method, frozenset({200}))
     return Call(method, _VARIABLE.sub("%s", path) % tuple(segments), read, content, query or {}, successes=successes)
 

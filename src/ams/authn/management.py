@@ -218,14 +218,10 @@ def _kept_headers(given: Mapping[str, str], stored: Mapping[str, str]) -> dict[s
 
 def _checked_method(method: values.AuthMethod) -> values.AuthMethod:
     """Return a valid auth method, without secrets of the other kind."""
-    if method.type == values.API_KEY:
-        method = replace(method, headers={})
-        if not method.access_key:
-            raise _empty_error(AUTH_METHOD, "access_key")
-    else:
-        method = replace(method, access_key="")
-        if not method.headers:
-            raise _empty_error(AUTH_METHOD, "headers")
+    is_by_key = method.type == values.API_KEY
+    method = replace(method, headers={}) if is_by_key else replace(method, access_key="")
+    if not (method.access_key or method.headers):
+        raise _empty_error(AUTH_METHOD, "access_key" if is_by_key else "headers")
     if method.access_key == MASK:
         raise _invalid_error(AUTH_METHOD, "access_key", f"{MASK} stands for a secret that is stored, and none is")
     for name, value in method.headers.items():

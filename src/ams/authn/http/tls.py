@@ -85,7 +85,8 @@ class _AskingConnection:
         shown = self._connection.get_peer_certificate()
         if shown is None:
             return None
-        der, *chain = map(_der, [shown, *(self._connection.get_peer_cert_chain() or [])])
+        presented = [shown, *(self._connection.get_peer_cert_chain() or [])]
+        der, *chain = [crypto.dump_certificate(crypto.FILETYPE_ASN1, each) for each in presented]
         try:
             leaf, signed = load(der)
             leaf = _cached_certificate(leaf) if len(der) <= MAX_CACHED_BYTES else _parse_fully(leaf)
@@ -178,10 +179,6 @@ def _openssl_context(chain: str, key: str) -> SSL.Context:
     context.set_session_id(b"ams authn")
     context.set_options(SSL.OP_NO_TICKET | SSL.OP_NO_RENEGOTIATION | SSL.OP_CIPHER_SERVER_PREFERENCE)
     return context
-
-
-def _der(shown: crypto.X509) -> bytes:
-    return crypto.dump_certificate(crypto.FILETYPE_ASN1, shown)
 
 
 @functools.lru_cache(maxsize=MAX_CACHED_CERTIFICATES)

@@ -7,7 +7,7 @@ The file is TOML with these names, or the reference's JSON (contract 11, with it
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from ams.authn.values import API_KEY, HEADERS, X509
 from ams.core.distinguished_names import normalise_name
@@ -52,13 +52,6 @@ NO_MONGO_NOTE = (
 )
 
 
-class AuthnImported(NamedTuple):
-    """A converted configuration: values of our settings, and notes for the operator."""
-
-    values: dict[str, Any]
-    notes: tuple[str, ...]
-
-
 def import_authn_settings(text: str) -> Imported | None:
     """Convert the reference's configuration to our TOML; None for another file. Raises `Unusable`."""
     try:
@@ -67,12 +60,12 @@ def import_authn_settings(text: str) -> Imported | None:
         return None
     if not isinstance(given, dict) or not _AUTHN_KEYS & given.keys():
         return None
-    found = convert_settings(given)
-    return Imported(toml_table(found.values), found.notes)
+    values, notes = convert_settings(given)
+    return Imported(toml_table(values), notes)
 
 
-def convert_settings(given: Mapping[str, Any]) -> AuthnImported:
-    """Return settings and notes; notes and errors quote no values. Missing switches are secure (A9)."""
+def convert_settings(given: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return our settings, and notes; neither these nor errors quote values. Missing switches are secure (A9)."""
     known = known_keys(given, _KINDS, _read_error)
     for key in _REQUIRED_KINDS:
         if not known.get(key):
@@ -94,7 +87,7 @@ def convert_settings(given: Mapping[str, Any]) -> AuthnImported:
     values |= {key: known[key] for key in _KINDS if key in known and key in same_names}
     if known.get("syslog_enabled"):
         values["log_facilities"] = "console,syslog"
-    return AuthnImported(values, _notes(given, known))
+    return values, _notes(given, known)
 
 
 def _notes(given: Mapping[str, Any], known: Mapping[str, Any]) -> tuple[str, ...]:
@@ -225,10 +218,10 @@ class AuthnSettings(SettingsTable):
             raise _read_error(str(error)) from None
         if not isinstance(given, dict):
             raise _read_error("this is no JSON object")
-        found = convert_settings(given)
-        for note in found.notes:
+        values, notes = convert_settings(given)
+        for note in notes:
             warn(note)
-        return found.values
+        return values
 
     def mistakes(self) -> Mistakes:
         """Yield each rule as a condition that must not hold, and its error line."""

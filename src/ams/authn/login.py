@@ -89,8 +89,7 @@ class Login:
     async def token(self, service_type: str, host: str, peer: values.Peer) -> str:
         """Return the token of the user to which a peer's certificate is bound.
 
-        Raises:
-            ServiceFailed, ServiceTimeout, Unavailable: Not possible now. All other errors are the client's.
+        Raises `ServiceFailed`, `ServiceTimeout`, `Unavailable` if not possible now. Other errors are the client's.
         """
         attempt = _Attempt(values.without_secrets(f"/service-types/{service_type}/hosts/{host}:authx509"), peer.address)
         try:

@@ -40,11 +40,7 @@ def to_der(data: bytes, label: bytes = b"") -> bytes:
 def parse_mended(parse: Callable[[bytes], T], der: bytes) -> tuple[T, bytes]:
     """Parse DER, if needed with invalid PrintableStrings as UTF8String. CAs put `*`, `@` and `_` into them.
 
-    Returns:
-        The value, and the parsed bytes: as many as in `der`; `der` itself if nothing was mended.
-
-    Raises:
-        ValueError: It cannot be parsed that way either.
+    Returns also the parsed bytes: as many as in `der`; `der` itself if nothing was mended. Raises `ValueError`.
     """
     try:
         return parse(der), der
@@ -62,11 +58,7 @@ def find_original(part: bytes, text: bytes, der: bytes) -> bytes:
 
 
 def read_extensions(signed: Signed, load: Callable[[bytes], Signed]) -> x509.Extensions:
-    """Return the extensions of a certificate or a list. Names of authorities in them may have `?` for letters.
-
-    Raises:
-        ValueError: An extension cannot be parsed.
-    """
+    """Return extensions, perhaps with `?` for letters in names of authorities. Raises `ValueError`."""
     try:
         return signed.extensions
     except ValueError:
@@ -81,10 +73,8 @@ def load_mended(signed: Signed, load: Callable[[bytes], Signed]) -> Signed:
 def mend_texts(der: bytes, *, is_lossy: bool = False) -> bytes:
     """Return the DER with every invalid PrintableString as UTF8String.
 
-    With `is_lossy`, texts in Latin-1 have `?` for non-ASCII letters: as UTF-8 they would be longer.
-
-    Raises:
-        ValueError: A value is truncated, or there are more than `MAX_VALUES`.
+    With `is_lossy`, texts in Latin-1 have `?` for non-ASCII letters: as UTF-8 they would be longer. Raises `ValueError`
+    for a truncated value, or more than `MAX_VALUES`.
     """
     changed, place, before, values = bytearray(der), 0, 0, 0
     while place < len(der):

@@ -19,7 +19,7 @@ from cryptography.x509.name import _ASN1Type
 T = TypeVar("T")
 Signed = TypeVar("Signed", x509.Certificate, x509.CertificateRevocationList)
 
-_PEM = re.compile(rb"\s*-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOTALL)
+PEM_BLOCK = re.compile(rb"\s*-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOTALL)
 _BOOLEAN, _INTEGER, _OCTETS, _OID, _VERSION = 0x01, 0x02, 0x04, 0x06, 0xA0
 _CONSTRUCTED = 0x20  # bit of tags of constructed values
 _UTF8, _PRINTABLE, _T61, _IA5 = 0x0C, 0x13, 0x14, 0x16
@@ -30,9 +30,9 @@ MAX_VALUES = 1_000_000  # values visited in one mend: a second of work, and a li
 
 def to_der(data: bytes, label: bytes = b"") -> bytes:
     """Return the DER of PEM or DER: of the PEM block with this label if there is one. Raises `ValueError`."""
-    if not _PEM.match(data):
+    if not PEM_BLOCK.match(data):
         return data
-    blocks = [(each[1], each[2]) for each in _PEM.finditer(data)]
+    blocks = [(each[1], each[2]) for each in PEM_BLOCK.finditer(data)]
     text = next((text for found, text in blocks if found == label), blocks[0][1])
     return base64.b64decode(b"".join(text.split()), validate=True)
 

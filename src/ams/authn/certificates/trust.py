@@ -38,7 +38,7 @@ from ams.authn.certificates.certificate import (
     subject_of,
 )
 from ams.authn.certificates.crls import RevocationList, UnreadableList
-from ams.authn.certificates.der import to_der
+from ams.authn.certificates.der import PEM_BLOCK, to_der
 from ams.authn.values import UNREADABLE
 from ams.core.clock import Clock, Milliseconds
 from ams.core.coalescing import SingleFlight
@@ -50,7 +50,6 @@ MAX_CHAIN_CERTIFICATES = 16  # certificates from a client that are used, in addi
 
 _CERTIFICATES = re.compile(r".*\.(pem|crt|\d)")
 _LISTS = re.compile(r".*\.r\d")
-_BLOCK = re.compile(rb"-----BEGIN ([A-Z0-9 ]+)-----.*?-----END \1-----", re.DOTALL)
 _NO_ISSUER_CODES = {2, 19, 20, 21}
 """OpenSSL's codes of an incomplete chain, or of one that ends in an unknown self-signed certificate."""
 _TEXTS = {
@@ -170,8 +169,8 @@ def _content(path: str, stamp: _Stamp) -> _Content:
 
 def _certificates(path: str, data: bytes) -> tuple[bytes, ...]:
     """Parse the certificates of a file. A broken one is logged, the others count."""
-    blocks = [found[0] for found in _BLOCK.finditer(data) if found[1].endswith(b"CERTIFICATE")]
-    if not blocks and not _BLOCK.search(data):
+    blocks = [found[0] for found in PEM_BLOCK.finditer(data) if found[1].endswith(b"CERTIFICATE")]
+    if not blocks and not PEM_BLOCK.search(data):
         return (_certificate(data),)
     found = []
     for block in blocks:
@@ -194,7 +193,7 @@ def _certificate(data: bytes) -> bytes:
 
 
 def _lists(path: str, data: bytes) -> tuple[RevocationList, ...]:
-    blocks = [found[0] for found in _BLOCK.finditer(data) if found[1] == b"X509 CRL"]
+    blocks = [found[0] for found in PEM_BLOCK.finditer(data) if found[1] == b"X509 CRL"]
     return tuple(RevocationList.read(each, path) for each in blocks or [data])
 
 

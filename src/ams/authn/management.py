@@ -99,15 +99,11 @@ class ServiceTypes:
         hosts = _without_repetition(fields.hosts or ())
         _check_hosts(hosts)
         made = values.ServiceType(
-            uuid=values.ServiceTypeId(new_uuid()),
-            name=fields.name or "",
-            hosts=hosts,
-            auth_types=_without_repetition(fields.auth_types or ()),
-            auth_method=fields.auth_method or "",
-            type=fields.type or "",
-            verify_client_host=bool(fields.verify_client_host),
+            uuid=values.ServiceTypeId(new_uuid()), name=fields.name or "", hosts=hosts,
+            auth_types=_without_repetition(fields.auth_types or ()), auth_method=fields.auth_method or "",
+            type=fields.type or "", verify_client_host=bool(fields.verify_client_host),
             created_on=self._store.clock.wall(),
-        )
+        )  # fmt: skip
         await self._store.service_types.create(made)
         return made
 
@@ -165,15 +161,10 @@ class AuthMethods:
         _require_fields(AUTH_METHOD, fields, "port", "host")
         require_host_of(service_type, fields.host or "")
         made = values.AuthMethod(
-            uuid=new_uuid(),
-            service_uuid=service_type.uuid,
-            host=fields.host or "",
-            port=fields.port or 0,
-            type=service_type.auth_method,
-            access_key=fields.access_key or "",
-            headers=dict(fields.headers or {}),
+            uuid=new_uuid(), service_uuid=service_type.uuid, host=fields.host or "", port=fields.port or 0,
+            type=service_type.auth_method, access_key=fields.access_key or "", headers=dict(fields.headers or {}),
             created_on=self._store.clock.wall(),
-        )
+        )  # fmt: skip
         made = _checked_method(made)
         await self._store.auth_methods.create(made)
         return made

@@ -86,13 +86,9 @@ def create_service_type(
 ) -> Call[ServiceType]:
     """Make a service type of the type `kind`; `Conflict` when the name is taken."""
     body = ServiceTypeFields(
-        name=_new("service-type", name),
-        hosts=tuple(hosts),
-        auth_types=tuple(auth_types),
-        auth_method=auth_method,
-        type=kind,
-        verify_client_host=verify_client_host or None,
-    )
+        name=_new("service-type", name), hosts=tuple(hosts), auth_types=tuple(auth_types), auth_method=auth_method,
+        type=kind, verify_client_host=verify_client_host or None,
+    )  # fmt: skip
     return _call("POST", _TYPES, ServiceType, body=body)
 
 
@@ -132,13 +128,9 @@ def create_binding(
 ) -> Call[Binding]:
     """Bind a subject in normal form to a user; `Conflict` when the name or the subject is taken there."""
     body = BindingFields(
-        service_uuid=service_uuid,
-        host=host,
-        auth_identifier=auth_identifier,
-        unique_key=unique_key,
-        auth_type=auth_type,
-        issuer=issuer or None,
-    )
+        service_uuid=service_uuid, host=host, auth_identifier=auth_identifier, unique_key=unique_key,
+        auth_type=auth_type, issuer=issuer or None,
+    )  # fmt: skip
     return _call("POST", _BINDING, Binding, _new("binding", name), body=body)
 
 

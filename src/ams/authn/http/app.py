@@ -87,7 +87,8 @@ class AuthnApp:
             refused = refusal(error)
             return refused.code, refused.body, refused.headers
         peer: Peer = scope.get(PEER) or Peer((scope.get("client") or ("",))[0])
-        call = AuthnCall(names, scope, peer, partial(self._read_body, row, receive))
+        body = partial(self._read_body, row, receive)
+        call = AuthnCall(scope["path"], names, scope["query_string"], scope["headers"], peer, body)
         made, failure = await self._outcome(row, call)
         if _is_audited(row, call, made.code):
             await self._record(row, call, made, failure.message if failure else "")
@@ -113,7 +114,7 @@ class AuthnApp:
             raised = error
         refused = refusal(raised)
         if refused.code >= 500:  # this service or another one is at fault
-            path, kind = without_secrets(call.scope["path"]), type(raised).__name__
+            path, kind = without_secrets(call.path), type(raised).__name__
             shown = None if isinstance(raised, AmsError) and raised.retriable else raised
             await logger.aerror(
                 "request.failed", action=row.action, path=path, error=kind, reason=refused.message, exc_info=shown
@@ -133,7 +134,7 @@ class AuthnApp:
         return read
 
     async def _record(self, row: AuthnRoute, call: AuthnCall, made: Reply, reason: str) -> None:
-        resource = without_secrets(call.scope["path"].removeprefix("/v1") + made.name)
+        resource = without_secrets(call.path.removeprefix("/v1") + made.name)
         event = new_event(
             self._clock.wall(), "authn", row.action, resource, code=made.code,
             actor=call.caller.name if call.caller else "", address=call.peer.address,

@@ -50,23 +50,13 @@ _MAX_DIGITS = 9
 class AuthnCall:
     """A request; `names` are variables of the path. `body` reads its body."""
 
+    path: str
     names: Mapping[str, str]
-    scope: Mapping[str, Any]
+    query: bytes
+    headers: Sequence[Header]
     peer: Peer
     body: Callable[["AuthnCall"], Awaitable[bytes]]
     caller: Caller | None = None  # None before admission
-
-    @property
-    def headers(self) -> Sequence[Header]:
-        """Header fields, with names in lower case."""
-        headers: Sequence[Header] = self.scope["headers"]
-        return headers
-
-    @property
-    def query(self) -> bytes:
-        """The query, without its question mark."""
-        query: bytes = self.scope["query_string"]
-        return query
 
     @property
     def expected_version(self) -> Precondition:

@@ -1,7 +1,7 @@
 """Plans of calls without I/O, shared by both clients, and the retry policy.
 
 A plan is a generator of steps: a call to `Send`, a `Pause`, a message to `Deliver` to the loop. It receives the outcome
-of each step and returns the result. `ams.client.transport` carries out the steps, for threads and for asyncio.
+of each step and returns the result. `Connections` of a client carry out the steps.
 
 Retries use exponential backoff with full jitter: a random pause between 0 and a growing bound. So the clients of a
 service that was away do not return all at once.

@@ -358,8 +358,8 @@ class BindingRecords(_Records[values.SubjectBinding]):
         """Store a login, and the subject's digest if there is none. Returns False without such a binding."""
         own = bindings.c.uuid == binding
         if subject_sha256 is None:
-            timed = sa.update(bindings).where(own).values(last_auth=at)
-            return await self._database.put(lambda connection: connection.execute(timed).rowcount) > 0
+            statement = sa.update(bindings).where(own).values(last_auth=at)
+            return await self._database.put(lambda connection: connection.execute(statement).rowcount) > 0
         known = await self._database.read(lambda connection: self._find(connection, own))
         if known is None:
             return False

@@ -86,11 +86,11 @@ class ServiceTypes:
     """Service types by name; the settings limit their fields (contract 11)."""
 
     def __init__(self, store: Store, settings: AuthnSettings) -> None:
-        self._store, self._settings = store, settings
+        self.records, self._clock, self._settings = store.service_types, store.clock, settings
 
     async def get(self, name: str) -> values.ServiceType:
         """Return a service type. Raises `NotFound`."""
-        return existing(await self._store.service_types.find(name), values.SERVICE_TYPE_GONE)
+        return existing(await self.records.find(name), values.SERVICE_TYPE_GONE)
 
     async def create(self, fields: ServiceTypeFields) -> values.ServiceType:
         """Create a service type. Raises `Unprocessable`, then `AlreadyExists`."""
@@ -102,9 +102,9 @@ class ServiceTypes:
             uuid=values.ServiceTypeId(new_uuid()), name=fields.name or "", hosts=hosts,
             auth_types=_without_repetition(fields.auth_types or ()), auth_method=fields.auth_method or "",
             type=fields.type or "", verify_client_host=bool(fields.verify_client_host),
-            created_on=self._store.clock.wall(),
+            created_on=self._clock.wall(),
         )  # fmt: skip
-        await self._store.service_types.create(made)
+        await self.records.create(made)
         return made
 
     async def update(
@@ -122,7 +122,7 @@ class ServiceTypes:
             _check_hosts([host for host in changed.hosts if host not in present.hosts])
             return changed
 
-        return await self._store.service_types.change(found, self._store.clock.wall(), change, expected)
+        return await self.records.change(found, self._clock.wall(), change, expected)
 
     def _check(self, fields: ServiceTypeFields | values.ServiceType) -> None:
         _require_fields(SERVICE_TYPE, fields, "name", "hosts", "auth_types", "auth_method", "type")
@@ -149,12 +149,18 @@ class AuthMethods:
     """Auth methods by service type and host."""
 
     def __init__(self, store: Store) -> None:
-        self._store = store
+        self.records, self._clock = store.auth_methods, store.clock
+
+    @staticmethod
+    def require_kind(service_type: values.ServiceType) -> None:
+        """Raise `Unavailable` for a kind that the settings allow but is not implemented (contract 6)."""
+        if service_type.auth_method not in (values.API_KEY, values.HEADERS):
+            raise Unavailable("Type is supported but not found")
 
     async def get(self, service_type: values.ServiceType, host: str) -> values.AuthMethod:
         """Return a host's auth method and secrets. Raises `NotFound` for an unknown host, or one without method."""
         require_host_of(service_type, host)
-        return existing(await self._store.auth_methods.find(service_type.uuid, host), values.AUTH_METHOD_GONE)
+        return existing(await self.records.find(service_type.uuid, host), values.AUTH_METHOD_GONE)
 
     async def create(self, service_type: values.ServiceType, fields: AuthMethodFields) -> values.AuthMethod:
         """Create an auth method of the service type's kind. Raises `Unprocessable`, `NotFound`, `AlreadyExists`."""
@@ -163,10 +169,10 @@ class AuthMethods:
         made = values.AuthMethod(
             uuid=new_uuid(), service_uuid=service_type.uuid, host=fields.host or "", port=fields.port or 0,
             type=service_type.auth_method, access_key=fields.access_key or "", headers=dict(fields.headers or {}),
-            created_on=self._store.clock.wall(),
+            created_on=self._clock.wall(),
         )  # fmt: skip
         made = _checked_method(made)
-        await self._store.auth_methods.create(made)
+        await self.records.create(made)
         return made
 
     async def update(
@@ -184,13 +190,7 @@ class AuthMethods:
             require_host_of(existing(types(changed.service_uuid), values.SERVICE_TYPE_GONE), changed.host)
             return _checked_method(changed)
 
-        return await self._store.auth_methods.change(found, self._store.clock.wall(), change, expected)
-
-
-def require_kind(service_type: values.ServiceType) -> None:
-    """Raise `Unavailable` for a kind that the settings allow but is not implemented (contract 6)."""
-    if service_type.auth_method not in (values.API_KEY, values.HEADERS):
-        raise Unavailable("Type is supported but not found")
+        return await self.records.change(found, self._clock.wall(), change, expected)
 
 
 def mask_secrets(method: values.AuthMethod) -> values.AuthMethod:
@@ -229,36 +229,36 @@ class SubjectBindings:
     """Bindings by name."""
 
     def __init__(self, store: Store) -> None:
-        self._store = store
+        self.records, self._types, self._clock = store.bindings, store.service_types, store.clock
 
     async def get(self, name: str) -> values.SubjectBinding:
         """Return a binding. Raises `NotFound`."""
-        return existing(await self._store.bindings.find(name), values.BINDING_GONE)
+        return existing(await self.records.find(name), values.BINDING_GONE)
 
     async def of_host(
         self, service_type: values.ServiceType, host: str, page: PageRequest
     ) -> Page[values.SubjectBinding]:
         """Return the bindings of one host, oldest first. Raises `NotFound` for the host."""
         require_host_of(service_type, host)
-        return await self._store.bindings.of_host(service_type.uuid, host, page)
+        return await self.records.of_host(service_type.uuid, host, page)
 
     async def of_identifier(
         self, service_type: values.ServiceType, host: str, identifier: str
     ) -> values.SubjectBinding:
         """Return the binding of a certificate's subject. Raises `NotFound` for an unknown host or unbound subject."""
         require_host_of(service_type, host)
-        found = await self._store.bindings.for_login(identifier, service_type.uuid, host, values.X509)
+        found = await self.records.for_login(identifier, service_type.uuid, host, values.X509)
         return await self.get(found.name if found else "")
 
     async def create(self, name: str, fields: BindingFields) -> values.SubjectBinding:
         """Create a binding. Raises `Unprocessable`, `NotFound`, `AlreadyExists`, in the order of contract 7."""
         said: dict[str, Any] = {each: getattr(fields, each) or "" for each in BindingFields.__struct_fields__}
         said["name"] = name
-        made = values.SubjectBinding(**said, uuid=values.BindingId(new_uuid()), created_on=self._store.clock.wall())
+        made = values.SubjectBinding(**said, uuid=values.BindingId(new_uuid()), created_on=self._clock.wall())
         _require_fields(BINDING, made, *_BINDING_FIELDS)
-        made = _checked_binding(made, await self._store.service_types.find_by_uuid(made.service_uuid))
+        made = _checked_binding(made, await self._types.find_by_uuid(made.service_uuid))
         _require_name(BINDING, name)
-        await self._store.bindings.create(made)
+        await self.records.create(made)
         return made
 
     async def update(
@@ -276,7 +276,7 @@ class SubjectBindings:
                 _require_name(BINDING, changed.name)
             return changed
 
-        return await self._store.bindings.change(found, self._store.clock.wall(), change, expected)
+        return await self.records.change(found, self._clock.wall(), change, expected)
 
 
 def without_logins(binding: values.SubjectBinding) -> values.SubjectBinding:

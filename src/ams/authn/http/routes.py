@@ -11,11 +11,12 @@ from typing import Any, NamedTuple, TypeVar
 from urllib.parse import unquote
 
 import ams
-from ams.authn import management, values
+from ams.authn import values
 from ams.authn.http import json_bodies
 from ams.authn.http.authentication import Caller, ManagementGate
 from ams.authn.http.errors import MethodNotAllowed
 from ams.authn.login import Login
+from ams.authn.management import AuthMethods, ServiceTypes, SubjectBindings, create_key, mask_secrets, without_logins
 from ams.authn.settings import AuthnSettings
 from ams.authn.store import Store
 from ams.authn.store.records import Page, PageRequest
@@ -145,8 +146,8 @@ class Handlers:
     def __init__(self, gate: ManagementGate, store: Store, login: Login, settings: AuthnSettings) -> None:
         self.gate = gate
         self._store, self._login = store, login
-        self._service_types = management.ServiceTypes(store, settings)
-        self._auth_methods, self._bindings = management.AuthMethods(store), management.SubjectBindings(store)
+        self._service_types = ServiceTypes(store, settings)
+        self._auth_methods, self._bindings = AuthMethods(store), SubjectBindings(store)
 
     def rows(self) -> list[AuthnRoute]:
         """Return the rows of the route table."""
@@ -154,23 +155,16 @@ class Handlers:
         return [
             AuthnRoute("POST", TYPES, "service-types:create", self._create_type, changes=True),
             AuthnRoute("GET", TYPES, "service-types:list", _all(store.service_types, wire.ServiceTypes, _service_type)),
-            *_of_one(
-                TYPE, "service-types", self._type, self._service_types, store.service_types, ServiceTypeFields,
-                _service_type,
-            ),
+            *_of_one(TYPE, "service-types", self._type, self._service_types, ServiceTypeFields, _service_type),
             AuthnRoute("POST", TYPE + "/authm", "auth-methods:create", self._create_method, changes=True),
             *_of_one(
-                method, "auth-methods", self._stored_method, self._auth_methods, store.auth_methods, AuthMethodFields,
-                _method, management.mask_secrets,
+                method, "auth-methods", self._stored_method, self._auth_methods, AuthMethodFields, _method, mask_secrets
             ),
             AuthnRoute("GET", "/authm", "auth-methods:list", _all(store.auth_methods, wire.AuthMethods, _method)),
             AuthnRoute("GET", HOST + "/bindings", "bindings:list", self._list_host_bindings),
             AuthnRoute("POST", binding, "bindings:create", self._create_binding, changes=True),
             AuthnRoute("GET", "/bindings", "bindings:list", _all(store.bindings, wire.Bindings, _binding)),
-            *_of_one(
-                binding, "bindings", self._binding, self._bindings, store.bindings, BindingFields,
-                _binding, management.without_logins,
-            ),
+            *_of_one(binding, "bindings", self._binding, self._bindings, BindingFields, _binding, without_logins),
             AuthnRoute("GET", "/keys", "keys:list", self._list_keys, of_keys=True),
             AuthnRoute("POST", key, "keys:create", self._create_key, changes=True, of_keys=True),
             AuthnRoute("DELETE", key, "keys:delete", self._delete_key, changes=True, of_keys=True),
@@ -178,7 +172,7 @@ class Handlers:
             AuthnRoute("GET", "/version", "version:show", self._show_version, open=True),
             AuthnRoute("GET", "/health", "health:show", self._show_health, open=True),
             AuthnRoute("GET", "/audit", "audit:list", self._list_events, of_keys=True),
-        ]  # fmt: skip
+        ]
 
     async def _create_type(self, asked: AuthnCall) -> Reply:
         made = await self._service_types.create(await asked.read_body(ServiceTypeFields))
@@ -189,7 +183,7 @@ class Handlers:
 
     async def _create_method(self, asked: AuthnCall) -> Reply:
         service_type = await self._type(asked)
-        management.require_kind(service_type)
+        self._auth_methods.require_kind(service_type)
         made = await self._auth_methods.create(service_type, await asked.read_body(AuthMethodFields))
         return Reply(201, _method(made), f"/{made.host}")
 
@@ -217,7 +211,7 @@ class Handlers:
 
     async def _create_key(self, asked: AuthnCall) -> Reply:
         fields = await asked.read_body(KeyFields)
-        return Reply(201, _key(*await management.create_key(self._store, asked.names["name"], fields.scope)))
+        return Reply(201, _key(*await create_key(self._store, asked.names["name"], fields.scope)))
 
     async def _delete_key(self, asked: AuthnCall) -> Reply:
         await self._store.keys.delete(asked.names["name"])
@@ -251,7 +245,7 @@ class Handlers:
 
 
 def _of_one(
-    path: str, kind: str, find: Callable[[AuthnCall], Awaitable[Any]], cases: Any, records: Any, fields: type[Request],
+    path: str, kind: str, find: Callable[[AuthnCall], Awaitable[Any]], cases: Any, fields: type[Request],
     shape: Callable[[Any], object], seen: Callable[[Any], object] = lambda found: found,
 ) -> Iterable[AuthnRoute]:  # fmt: skip
     """Yield the rows that show, change and delete one object of a kind; `seen` is the part that has a version."""
@@ -265,7 +259,7 @@ def _of_one(
         return Reply(200, shape(await cases.update(found, body, expected.seen_by(seen))))
 
     async def delete(asked: AuthnCall) -> Reply:
-        await records.delete(await find(asked), asked.expected_version.seen_by(seen))
+        await cases.records.delete(await find(asked), asked.expected_version.seen_by(seen))
         return Reply(204)
 
     yield AuthnRoute("GET", path, f"{kind}:show", show)
@@ -283,7 +277,7 @@ _service_type, _binding = partial(_wire_record, wire.ServiceType), partial(_wire
 
 
 def _method(value: values.AuthMethod) -> wire.AuthMethod:
-    return _wire_record(wire.AuthMethod, management.mask_secrets(value))
+    return _wire_record(wire.AuthMethod, mask_secrets(value))
 
 
 def _all(records: Any, kind: Callable[[list[Any], str], object], shape: Callable[[Any], object]) -> Handler:

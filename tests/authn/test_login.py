@@ -342,7 +342,7 @@ async def test_an_address_that_failed_often_is_refused_unless_it_logged_in_befor
 @made_with(per_minute=2)
 async def test_failures_of_a_certificate_that_logged_in_before_count(ready_site: LoginService) -> None:
     await ready_site.ask()
-    await SubjectBindings(ready_site.store).delete(await ready_site.binding())
+    await ready_site.store.bindings.delete(await ready_site.binding())
     assert [(await ready_site.error())[0] for _ in range(3)] == [404, 404, 429]
 
 

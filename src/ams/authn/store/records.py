@@ -123,6 +123,9 @@ class _Records(Generic[R]):
         if not await self._database.write(work, self.forget, large=self.are_deletions_large, grows=False):
             raise NotFound(self.gone)
 
+    async def _read_one(self, *conditions: sa.ColumnElement[bool]) -> R | None:
+        return await self._database.read(lambda connection: self._find(connection, *conditions))
+
     def _find(self, connection: sa.Connection, *conditions: sa.ColumnElement[bool]) -> R | None:
         rows = connection.execute(sa.select(self.table).where(*conditions)).all()
         return next(iter(self._read_rows(connection, rows)), None)
@@ -164,14 +167,11 @@ class ServiceTypeRecords(_Records[values.ServiceType]):
 
     async def find(self, name: str) -> values.ServiceType | None:
         """Return a service type, or None; cached."""
-        own = service_types.c.name == name
-        return await self._by_name.find(
-            name, lambda: self._database.read(lambda connection: self._find(connection, own))
-        )
+        return await self._by_name.find(name, lambda: self._read_one(service_types.c.name == name))
 
     async def find_by_uuid(self, uuid: str) -> values.ServiceType | None:
         """Return a service type, or None."""
-        return await self._database.read(lambda connection: _type_by_uuid(connection, uuid))
+        return await self._read_one(service_types.c.uuid == uuid)
 
     def _check(self, connection: sa.Connection, wanted: values.ServiceType, present: values.ServiceType | None) -> None:
         has_new_name = present is None or present.name != wanted.name
@@ -190,30 +190,27 @@ class ServiceTypeRecords(_Records[values.ServiceType]):
         same = _same(values.ServiceType, of, but=("hosts", "auth_types", *_FIXED_COLUMNS))
         return {**same, "auth_types": msgspec.json.encode(of.auth_types).decode()}
 
-    def _read_rows(self, connection: sa.Connection, rows: Sequence[sa.Row[Any]]) -> list[values.ServiceType]:
-        return _read_types(connection, rows)
+    @staticmethod
+    def _read_rows(connection: sa.Connection, rows: Sequence[sa.Row[Any]]) -> list[values.ServiceType]:
+        query = sa.select(hosts).order_by(hosts.c.service_uuid, hosts.c.position)
+        if len(rows) == 1:
+            query = query.where(hosts.c.service_uuid == rows[0].uuid)
+        found: defaultdict[str, list[str]] = defaultdict(list)
+        for row in connection.execute(query) if rows else ():
+            found[row.service_uuid].append(row.host)
+        return [
+            values.ServiceType(
+                **_same(values.ServiceType, row, but=("hosts", "auth_types")),
+                hosts=tuple(found[row.uuid]),
+                auth_types=tuple(msgspec.json.decode(row.auth_types, type=list[str])),
+            )
+            for row in rows
+        ]
 
 
 def _type_by_uuid(connection: sa.Connection, uuid: str) -> values.ServiceType | None:
     rows = connection.execute(sa.select(service_types).where(service_types.c.uuid == uuid)).all()
-    return next(iter(_read_types(connection, rows)), None)
-
-
-def _read_types(connection: sa.Connection, rows: Sequence[sa.Row[Any]]) -> list[values.ServiceType]:
-    query = sa.select(hosts).order_by(hosts.c.service_uuid, hosts.c.position)
-    if len(rows) == 1:
-        query = query.where(hosts.c.service_uuid == rows[0].uuid)
-    found: defaultdict[str, list[str]] = defaultdict(list)
-    for row in connection.execute(query) if rows else ():
-        found[row.service_uuid].append(row.host)
-    return [
-        values.ServiceType(
-            **_same(values.ServiceType, row, but=("hosts", "auth_types")),
-            hosts=tuple(found[row.uuid]),
-            auth_types=tuple(msgspec.json.decode(row.auth_types, type=list[str])),
-        )
-        for row in rows
-    ]
+    return next(iter(ServiceTypeRecords._read_rows(connection, rows)), None)
 
 
 def _require_reachable(connection: sa.Connection, present: values.ServiceType, changed: values.ServiceType) -> None:
@@ -261,9 +258,7 @@ class AuthMethodRecords(_Records[values.AuthMethod]):
     async def find(self, service_uuid: str, host: str) -> values.AuthMethod | None:
         """Return the auth method of a host, or None; cached. Raises `Damaged`."""
         own = (auth_methods.c.service_uuid == service_uuid, auth_methods.c.host == host)
-        return await self._by_host.find(
-            (service_uuid, host), lambda: self._database.read(lambda connection: self._find(connection, *own))
-        )
+        return await self._by_host.find((service_uuid, host), lambda: self._read_one(*own))
 
     def _check(self, connection: sa.Connection, wanted: values.AuthMethod, present: values.AuthMethod | None) -> None:
         service_type = _type_by_uuid(connection, wanted.service_uuid)
@@ -303,17 +298,14 @@ class BindingRecords(_Records[values.SubjectBinding]):
 
     async def find(self, name: str) -> values.SubjectBinding | None:
         """Return a binding, or None."""
-        return await self._database.read(lambda connection: self._find(connection, bindings.c.name == name))
+        return await self._read_one(bindings.c.name == name)
 
     async def for_login(
         self, identifier: str, service_uuid: str, host: str, auth_type: str
     ) -> values.SubjectBinding | None:
         """Return the binding of a subject, or None; cached, so `last_auth` may be older."""
         login = _login(service_uuid, host, auth_type, identifier)
-        own = bindings.c.login == login
-        return await self._by_login.find(
-            login, lambda: self._database.read(lambda connection: self._find(connection, own))
-        )
+        return await self._by_login.find(login, lambda: self._read_one(bindings.c.login == login))
 
     async def of_host(self, service_uuid: str, host: str, page: PageRequest) -> Page[values.SubjectBinding]:
         """Return the bindings of one host, as `page` does."""
@@ -360,7 +352,7 @@ class BindingRecords(_Records[values.SubjectBinding]):
         if subject_sha256 is None:
             statement = sa.update(bindings).where(own).values(last_auth=at)
             return await self._database.put(lambda connection: connection.execute(statement).rowcount) > 0
-        known = await self._database.read(lambda connection: self._find(connection, own))
+        known = await self._read_one(own)
         if known is None:
             return False
         noted = sa.update(bindings).where(own, bindings.c.subject_sha256.in_(("", subject_sha256)))

@@ -149,8 +149,7 @@ class Planner:
                 assert outcome is not None, "a Send brings something"
                 return read(call, outcome, self.endpoint)
             except ClientError as error:
-                pause = self._pause(call, error, sent, began)
-                if pause is None:
+                if (pause := self._pause(call, error, sent, began)) is None:
                     raise
             yield Pause(pause)
 

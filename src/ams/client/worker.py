@@ -387,8 +387,7 @@ class _Threads:
                 ended.set_result(error)
 
         self._jobs.put((message, lambda error: loop.call_soon_threadsafe(end, error)))
-        error = await ended
-        if error is not None:
+        if (error := await ended) is not None:
             raise error
 
     def end(self) -> None:

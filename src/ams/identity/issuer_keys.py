@@ -106,8 +106,7 @@ class PublishedKey:
         return _ALGORITHMS.get((members["kty"], members.get("crv", "")), ())
 
     def _check(self) -> None:
-        possible = self._algorithms()
-        if not possible:
+        if not (possible := self._algorithms()):
             raise _RefusedKey
         if self.alg not in ("", *possible):
             raise _RefusedKey(f"it is for {self.alg}")
@@ -204,10 +203,8 @@ class IssuerKeyCache(DocumentCache[_Source, Issuer, FetchedKeys]):
         state = await self.get(issuer)
         if state.document is None or not state.is_good(self._clock.monotonic()):
             raise _not_had(issuer)
-        found = _find_key(state.document.keys, kid, algorithm)
-        if found is None:
-            newer = await self.get_newer(issuer)
-            if newer is None:
+        if (found := _find_key(state.document.keys, kid, algorithm)) is None:
+            if (newer := await self.get_newer(issuer)) is None:
                 raise TokenRefused("The token is signed with a key that is not known yet", later=True)
             found = _find_key(newer.document.keys if newer.document else (), kid, algorithm)
             if found is None and newer.failure:

@@ -100,15 +100,13 @@ class Verifier:
             raise TokenRefused("The token has characters that are in no token")
         if token.count(".") == 2:
             return await self._verify_jwt(token, digest)
-        issuer = await self.issuers.for_opaque_tokens()
-        if issuer is None:
+        if (issuer := await self.issuers.for_opaque_tokens()) is None:
             raise TokenRefused("The token is not known here")
         return await self._introspect(issuer, token, digest, {}, None)
 
     async def _verify_jwt(self, token: str, digest: bytes) -> CachedToken:
         header = tokens.header(token)
-        issuer = await self.issuers.by_url(header.issuer_url)
-        if issuer is None:
+        if (issuer := await self.issuers.by_url(header.issuer_url)) is None:
             raise TokenRefused(
                 f"The token is of an issuer that is not known here: {tokens.quote_claim(header.issuer_url)}"
             )
@@ -127,8 +125,7 @@ class Verifier:
         """Ask the issuer about a token. `said` are its own claims; empty if it is not a JWT."""
         if self._refused.get(digest):
             raise _not_active()
-        answer = await self.introspection.ask(issuer, token)
-        if answer is None:
+        if (answer := await self.introspection.ask(issuer, token)) is None:
             self._refused.put(digest, True)
             raise _not_active()
         if any(answer.get(name, said[name]) != said[name] for name in ("iss", "sub") if name in said):

@@ -58,8 +58,7 @@ class AttributeRules:
         texts = ((work, len(attributes.get(name, ""))) for name, work in self._work.items())
         read = sum(size * (work if size <= cost.LARGE_BYTES else cost.HEAVY_WORK) for work, size in texts)
         budget.spend(len(self._known) + read)
-        violations = list(self._violations(attributes))
-        if violations:
+        if violations := list(self._violations(attributes)):
             raise InvalidInput(violations_text(f"Message {index} attributes are not valid", violations))
 
     def _violations(self, attributes: Mapping[str, str]) -> Iterator[Violation]:

@@ -156,8 +156,7 @@ class RevocationList:
         """Return whether a certificate with this serial number is revoked."""
         if serial not in self._serials:
             return False
-        entry = self._crl.get_revoked_certificate_by_serial_number(serial)
-        if entry is None:
+        if (entry := self._crl.get_revoked_certificate_by_serial_number(serial)) is None:
             return True
         try:
             reason = entry.extensions.get_extension_for_class(x509.CRLReason).value.reason

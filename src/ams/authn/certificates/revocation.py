@@ -139,8 +139,7 @@ class Revocation:
 
 
 def _list_urls(certificate: Facts) -> tuple[list[str], bool]:
-    points = certificate.extension(x509.CRLDistributionPoints)
-    if points is None:
+    if (points := certificate.extension(x509.CRLDistributionPoints)) is None:
         return [], False
     names = [
         str(name.value)

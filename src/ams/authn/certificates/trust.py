@@ -126,8 +126,7 @@ class TrustFolder:
                 logger.warning("authorities.none", folder=self._folder, remedy="logins fail until it holds a CA")
 
     def _content(self, path: str, stamp: _Stamp) -> _Content:
-        known = self._contents.get(path)
-        if known is not None and known.stamp == stamp:
+        if (known := self._contents.get(path)) is not None and known.stamp == stamp:
             return known
         fresh = _content(path, stamp)
         if fresh.is_broken and known is not None and known.lists and not known.certificates:

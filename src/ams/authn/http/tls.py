@@ -82,8 +82,7 @@ class _AskingConnection:
         self.context = None
 
     def read_presented(self) -> Presented | None:
-        shown = self._connection.get_peer_certificate()
-        if shown is None:
+        if (shown := self._connection.get_peer_certificate()) is None:
             return None
         presented = [shown, *(self._connection.get_peer_cert_chain() or [])]
         der, *chain = [crypto.dump_certificate(crypto.FILETYPE_ASN1, each) for each in presented]
@@ -154,8 +153,7 @@ class _AskingConnection:
     def _feed(self) -> None:
         data = self._incoming.read() if self._incoming.pending else b""
         if self._awaited is not None:
-            rest = self._awaited.feed(data)
-            if rest is None:
+            if (rest := self._awaited.feed(data)) is None:
                 raise SSL.WantReadError
             self._awaited, data = None, rest
         if data:
@@ -225,8 +223,7 @@ def new_server(
 class _PeerConnection(HttpConnection):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as of every stream
         super().connection_made(transport)
-        preface = self._tls.preface
-        if preface is not None and preface.client is not None:
+        if (preface := self._tls.preface) is not None and preface.client is not None:
             self.client = preface.client
 
     @functools.cached_property

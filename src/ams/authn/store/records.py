@@ -105,8 +105,7 @@ class _Records(Generic[R]):
         """Change a record atomically. Raises `NotFound`, `ChangedMeanwhile`, as `create`, and what `change` raises."""
 
         def work(connection: sa.Connection) -> R:
-            present = self._find(connection, self.table.c.uuid == known.uuid)
-            if present is None:
+            if (present := self._find(connection, self.table.c.uuid == known.uuid)) is None:
                 raise NotFound(self.gone)
             return self._change(connection, present, now, change, expected)
 
@@ -261,8 +260,7 @@ class AuthMethodRecords(_Records[values.AuthMethod]):
         return await self._by_host.find((service_uuid, host), lambda: self._read_one(*own))
 
     def _check(self, connection: sa.Connection, wanted: values.AuthMethod, present: values.AuthMethod | None) -> None:
-        service_type = _type_by_uuid(connection, wanted.service_uuid)
-        if service_type is None:
+        if (service_type := _type_by_uuid(connection, wanted.service_uuid)) is None:
             raise NotFound(values.SERVICE_TYPE_GONE)
         if service_type.auth_method != wanted.type:  # logins could not use it
             raise Conflict(f"service-type {service_type.name} has auth_method: {service_type.auth_method}")
@@ -352,8 +350,7 @@ class BindingRecords(_Records[values.SubjectBinding]):
         if subject_sha256 is None:
             statement = sa.update(bindings).where(own).values(last_auth=at)
             return await self._database.put(lambda connection: connection.execute(statement).rowcount) > 0
-        known = await self._read_one(own)
-        if known is None:
+        if (known := await self._read_one(own)) is None:
             return False
         noted = sa.update(bindings).where(own, bindings.c.subject_sha256.in_(("", subject_sha256)))
         noted = noted.values(last_auth=at, subject_sha256=subject_sha256)

@@ -16,8 +16,6 @@ from ams.storage.database.database import Database, open_database
 from ams.storage.free_space import UNLIMITED, FreeSpace
 from ams.storage.secrets import Secrets
 
-__all__ = ["Store"]
-
 
 class KeyRecords:
     """Keys by name and by secret. Not cached: a revoked key is refused at once."""

@@ -59,12 +59,14 @@ _MAX_KEY_BYTES = 4096
 logger = structlog.get_logger("ams.authn")
 
 
-@dataclass(slots=True)
 class AuthnFolder:
     """A locked data folder and the paths in it."""
 
-    path: str
-    _lock: int | None = None
+    def __init__(self, path: str, lock: int) -> None:
+        self.path = path
+        self._lock: int | None = lock
+        self.database = self.place(".db")  # unless it is PostgreSQL
+        self.key = self.place(".key")  # the management key
 
     @classmethod
     def take(cls, path: str) -> "AuthnFolder":
@@ -81,16 +83,6 @@ class AuthnFolder:
     def place(self, name: str) -> str:
         """Return the path of a name in the folder."""
         return os.path.join(self.path, f"{CERTIFICATE_SERVICE}{name}")
-
-    @property
-    def database(self) -> str:
-        """The path of the database, unless it is PostgreSQL."""
-        return self.place(".db")
-
-    @property
-    def key(self) -> str:
-        """The path of the management key."""
-        return self.place(".key")
 
     def management_key(self, given: str) -> str:
         """Return the management key: `given`, or the file's, created at the first start (A9). Raises `Unusable`."""

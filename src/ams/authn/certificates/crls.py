@@ -120,9 +120,6 @@ class RevocationList:
         end = None if until is None else milliseconds(until)
         return cls(source, issuer, milliseconds(since), end, odd, crl, serials, scope, signed)
 
-    def __len__(self) -> int:
-        return len(self._serials)
-
     def is_signed_by(self, issuer: Facts) -> bool:
         """Return whether a CA has signed the list, and may sign lists. The first call is slow for a long list."""
         if issuer.fingerprint not in self._signers:

@@ -143,10 +143,8 @@ class AuthnApp:
         await self._trail.record(event)
 
     def _request_id(self, headers: Sequence[Header]) -> bytes:
-        for name, value in headers:
-            if name == REQUEST_ID and _GOOD_ID.fullmatch(value):
-                return value
-        return f"{self._prefix}-{next(self._count):x}".encode()
+        good = (value for name, value in headers if name == REQUEST_ID and _GOOD_ID.fullmatch(value))
+        return next(good, None) or f"{self._prefix}-{next(self._count):x}".encode()
 
 
 def _is_audited(row: AuthnRoute, call: AuthnCall, code: int) -> bool:

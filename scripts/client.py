@@ -1,6 +1,6 @@
 """Writes `src/ams/client/client.py`, the client for threads, from `async_client.py`, when a package or .venv is made.
 
-It drops `await` and `Async` in names of classes; other differences are in `transport.py`. With --check it writes
+It drops `await` and `Async` in names of classes; `TEXTS` has the other differences. With --check it writes
 nothing, and exits with 1 if the file is not up to date.
 """
 
@@ -16,6 +16,18 @@ TEXTS = {
         "The client for programs with threads, or with none; `make client` writes it from `ams.client.async_client`."
     ),
     "may be used in one event loop": "may be used from several threads",
+    "import asyncio\n": "",
+    "asyncio.Event()": "threading.Event()",
+    """        try:
+            await asyncio.wait_for(self._closing.wait(), step.seconds)
+        except TimeoutError:
+            return None
+        raise Closed("the client is closed")
+""": """        if self._closing.wait(step.seconds):
+            raise Closed("the client is closed")
+        return None
+""",
+    "self._http.aclose()": "self._http.close()",
     "    That may be a coroutine function, too.\n": "",
     "        The loop is an `async for`.\n": "",
     "The handler is a coroutine function.\n": "Handlers run in threads.\n",

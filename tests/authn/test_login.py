@@ -178,7 +178,7 @@ async def test_every_step_is_taken_in_its_order_and_says_what_is_missing(site: L
     assert await site.error(jane) == (404, "Service-type was not found")
     await site.offer("other")
     assert await site.error(jane) == (422, "Auth type: x509 is not yet supported.Supported:[other]")
-    await site.store.service_types.delete((await site.service_type()).uuid)
+    await site.store.service_types.delete(await site.service_type())
     await site.offer()
     assert await site.error(jane, "elsewhere") == (404, "Host was not found")
     assert await site.error(jane) == (404, "Auth method was not found")
@@ -343,7 +343,7 @@ async def test_an_address_that_failed_often_is_refused_unless_it_logged_in_befor
 @made_with(per_minute=2)
 async def test_failures_of_a_certificate_that_logged_in_before_count(ready_site: LoginService) -> None:
     await ready_site.ask()
-    await SubjectBindings(ready_site.store).delete(await ready_site.binding())
+    await ready_site.store.bindings.delete(await ready_site.binding())
     assert [(await ready_site.error())[0] for _ in range(3)] == [404, 404, 429]
 
 

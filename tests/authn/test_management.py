@@ -477,16 +477,16 @@ async def test_a_login_finds_what_was_changed_a_moment_ago(service: Service) -> 
     await store.bindings.create(made := a_binding(one))
     shown = (DN, one.uuid, HOST, X509)
     assert await store.bindings.for_login(*shown) == made
-    await store.bindings.change("b", NOW, lambda present, _: replace(present, unique_key="new"))
+    await store.bindings.change(made, NOW, lambda present, _: replace(present, unique_key="new"))
     assert (await store.bindings.for_login(*shown) or made).unique_key == "new"
-    await store.bindings.change("b", NOW, lambda present, _: replace(present, auth_identifier="CN=other"))
+    await store.bindings.change(made, NOW, lambda present, _: replace(present, auth_identifier="CN=other"))
     assert await store.bindings.for_login(*shown) is None
     assert await store.bindings.for_login("CN=other", *shown[1:]) is not None
-    await store.bindings.delete("b")
+    await store.bindings.delete(made)
     assert await store.bindings.for_login("CN=other", *shown[1:]) is None
     await store.bindings.create(a_binding(one))
     assert await store.bindings.for_login(*shown) is not None
-    await store.service_types.delete(one.uuid)
+    await store.service_types.delete(one)
     assert await store.bindings.for_login(*shown) is None
     assert await store.service_types.find("ams") is None
 
@@ -501,7 +501,7 @@ async def test_a8_the_first_subject_stays_until_it_is_forgotten(service: Service
     found = await store.bindings.for_login(DN, one.uuid, HOST, X509)
     assert found is not None
     assert (found.subject_sha256, found.last_auth) == ("a" * 64, NOW)
-    await store.bindings.change("b", NOW, lambda present, _: replace(present, subject_sha256=""))
+    await store.bindings.change(made, NOW, lambda present, _: replace(present, subject_sha256=""))
     assert await store.bindings.note_login(made.uuid, NOW, "b" * 64)
     assert not await store.bindings.note_login(BindingId("none"), NOW, "b" * 64)
 
@@ -572,9 +572,9 @@ async def test_a_change_on_another_node_is_seen() -> None:
         await there.bindings.create(a_binding(one))
         await wait_until_async(lambda: not here.away and not there.away)
         assert await user() == "user"
-        await there.bindings.change("b", NOW, lambda present, _: replace(present, unique_key="new"))
+        await there.bindings.change(a_binding(one), NOW, lambda present, _: replace(present, unique_key="new"))
         await wait_until_async(is_new)
-        await there.service_types.delete(one.uuid)
+        await there.service_types.delete(one)
         await wait_until_async(is_gone)
     finally:
         await here.close()

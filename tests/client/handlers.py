@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from ams.client import Client, Message, ReceivedMessage, wire
+from ams.client.async_client import AsyncConnections
 from ams.client.plans import Pause, Send
-from ams.client.transport import AsyncConnections
 from ams.client.wire import ParallelOptions
 from tests.support.served import InProcessService
 from tests.support.waiting import PATIENCE_SECONDS, wait_until_async

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from ams.core.errors import InvalidInput
 from ams.core.messages import Message, batch_of, message
 from ams.service.validators import check_some
-from ams.validation import compile_schema
+from ams.validation.compiled import compile_schema
 
 pytestmark = pytest.mark.usefixtures("frozen_thread_time")
 

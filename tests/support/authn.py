@@ -11,7 +11,6 @@ import httpx
 from ams.authn.http.app import AuthnApp
 from ams.authn.http.authentication import AmsUsers, ManagementGate
 from ams.authn.http.routes import Handlers
-from ams.authn.management import AuthMethods, ManagementKeys, ServiceTypes, SubjectBindings
 from ams.authn.settings import AuthnSettings
 from ams.authn.store import Store
 from ams.authn.values import PEER, X509, Peer
@@ -106,15 +105,13 @@ def error(response: httpx.Response) -> tuple[int, str]:
 @contextlib.asynccontextmanager
 async def open_service(
     url: str, *, users: AmsUsers | None = None, failures: int = 0, settings: AuthnSettings | None = None,
-    audit: Any = None, space: FreeSpace = UNLIMITED, **more: Any,
+    space: FreeSpace = UNLIMITED, **more: Any,
 ) -> AsyncIterator[Service]:  # fmt: skip
     clock, trail = ManualClock(), KeptTrail()
     store = await Store.open(url, KEY, clock=clock, space=space)
-    handlers = Handlers(
-        gate=ManagementGate(store, MANAGEMENT_KEY, LoginLimit(failures, clock), users), store=store, audit=audit,
-        service_types=ServiceTypes(store, settings or AuthnSettings()), auth_methods=AuthMethods(store),
-        bindings=SubjectBindings(store), keys=ManagementKeys(store), login=LoginOf(store),
-    )  # fmt: skip
+    gate = ManagementGate(store, MANAGEMENT_KEY, LoginLimit(failures, clock), users)
+    login: Any = LoginOf(store)
+    handlers = Handlers(gate, store, login, settings or AuthnSettings())
     app = AuthnApp(handlers, trail, clock, **more)
 
     async def with_peer(scope: Any, receive: Any, send: Any) -> None:

@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ams.core.errors import InvalidInput
-from ams.validation import compile_schema
 from ams.validation.avro import AvroSchema
-from ams.validation.compiled import Compiled
+from ams.validation.compiled import Compiled, compile_schema
 from ams.validation.cost import INLINE_UNITS, Budget
 
 RECORD: dict[str, Any] = {

@@ -27,11 +27,11 @@ from ams.validation.long_checks import (
     MAX_WAITING,
     MESSAGE,
     PAYLOAD,
-    Checker,
     InvalidPiece,
     LongChecks,
     Piece,
     Task,
+    check_task,
 )
 from ams.validation.references import References
 from ams.workers import Pool
@@ -237,8 +237,8 @@ async def test_all_forms_of_pieces_are_checked() -> None:
     pieces = [Piece(0, DATA, b"MQ=="), Piece(1, PAYLOAD, b"1"), Piece(2, MESSAGE, whole.fragment)]
     attributes = json.dumps({"required": ["site"], "closed": True})
 
-    assert Checker().check(Task("json", '{"type":"number"}', attributes, pieces, True)) == []
-    assert Checker().check(Task("json", None, '{"closed":true}', pieces, True)) == [
+    assert check_task(Task("json", '{"type":"number"}', attributes, pieces, True)) == []
+    assert check_task(Task("json", None, '{"closed":true}', pieces, True)) == [
         InvalidPiece(2, "Message 2 attributes are not valid,site: is not allowed")
     ]
 

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from ams.core.errors import InvalidInput
 from ams.core.messages import message
-from ams.validation import compile_schema
-from ams.validation.compiled import AttributeRules, decode_data
+from ams.validation.compiled import AttributeRules, compile_schema, decode_data
 from ams.validation.cost import INLINE_UNITS, LARGE_BYTES, Budget, OverBudget, WorkTimer
 from ams.validation.json_schema import JsonSchema
 from ams.validation.references import NO_TARGET, References

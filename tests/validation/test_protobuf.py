@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ams.core.errors import InvalidInput
-from ams.validation import compile_schema
+from ams.validation.compiled import compile_schema
 from ams.validation.cost import INLINE_UNITS, Budget, OverBudget
 from ams.validation.protobuf import KNOWN_FILES, MAX_DESCRIPTOR_BYTES, ProtobufSchema
 from ams.validation.protobuf_compiler import compile_definition

@@ -11,7 +11,6 @@ import ssl
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
-from typing import NamedTuple
 from urllib.parse import quote
 
 import httpcore
@@ -37,8 +36,7 @@ from ams.storage.audit.event import DONE, FAILED, LOGIN, REFUSED, new_event, res
 from ams.storage.audit.trail import FailedLogins, Trail
 
 LOGIN_SECONDS = 12.0  # for a whole login: less than the shortest time for sending an answer (15, A18)
-SERVICE_SECONDS = 10.0
-"""Limit of one service's answer in total: less than a login may take (15, A18)."""
+SERVICE_SECONDS = 10.0  # limit of one service's answer in total: less than a login may take (15, A18)
 RECENT_LOGIN_MS = 3_600_000
 """Milliseconds after a login during which failures of others at its address do not block a certificate."""
 MAX_REMEMBERED_LOGINS = 100_000  # certificates, and bindings, whose last login is remembered
@@ -53,13 +51,9 @@ _UNESCAPED_CHARACTERS = "/:?#[]@!$&'()*+,;=%{}"
 _log = structlog.get_logger()
 
 
-class _TokenKey(NamedTuple):
-    """Key of a request to a service. Concurrent requests with the same key share one answer."""
-
-    service_type: values.ServiceTypeId
-    method: str
-    method_updated_on: Milliseconds | None
-    unique_key: str
+_TokenKey = tuple[values.ServiceTypeId, str, Milliseconds | None, str]
+"""A service type, its auth method and the time of its last change, and a user. Concurrent requests with the same key
+share one answer."""
 
 
 @dataclass(eq=False)
@@ -95,8 +89,7 @@ class Login:
     async def token(self, service_type: str, host: str, peer: values.Peer) -> str:
         """Return the token of the user to which a peer's certificate is bound.
 
-        Raises:
-            ServiceFailed, ServiceTimeout, Unavailable: Not possible now. All other errors are the client's.
+        Raises `ServiceFailed`, `ServiceTimeout`, `Unavailable` if not possible now. Other errors are the client's.
         """
         attempt = _Attempt(values.without_secrets(f"/service-types/{service_type}/hosts/{host}:authx509"), peer.address)
         try:
@@ -187,9 +180,8 @@ class Login:
 
     async def _shared_token(self, service_type: values.ServiceType, method: values.AuthMethod, unique_key: str) -> str:
         """Ask the service, once for concurrent logins of one user; or return the cached answer."""
-        asked = _TokenKey(service_type.uuid, method.uuid, method.updated_on, unique_key)
-        kept = self._kept.get(asked)
-        if kept is not None:
+        asked = (service_type.uuid, method.uuid, method.updated_on, unique_key)
+        if (kept := self._kept.get(asked)) is not None:
             return kept
 
         async def ask() -> str:
@@ -222,15 +214,9 @@ class Login:
         is_counted = code < 500 and not isinstance(error, errors.RateLimited)
         if is_counted:
             self._trusted.discard(attempt.fingerprint)
-        await self.failures.record_failure(
-            attempt.address,
-            code=code,
-            reason=values.without_secrets(error.message),
-            resource=attempt.resource,
-            actor=attempt.actor,
-            request=REQUEST.get().decode(),
-            is_counted=is_counted,
-        )
+        said = {"resource": attempt.resource, "actor": attempt.actor, "request": REQUEST.get().decode()}
+        reason = values.without_secrets(error.message)
+        await self.failures.record_failure(attempt.address, code=code, reason=reason, is_counted=is_counted, **said)
 
     async def _record(self, attempt: "_Attempt") -> None:
         self.results[DONE] += 1
@@ -265,8 +251,7 @@ class Services:
         seconds: float = SERVICE_SECONDS,
     ) -> None:
         """`paths` and `fields` are by type (`service_types_paths`, `service_types_retrieval_fields`)."""
-        self._paths = paths
-        self._fields = fields
+        self._paths, self._fields = paths, fields
         self._client = HttpClient(Guard(ALL_NETWORKS), trust, seconds=seconds, most_bytes=MAX_ANSWER_BYTES)
         self.requests = 0
         self.failures = 0  # requests without a usable answer; unknown users do not count

@@ -86,12 +86,11 @@ class ServiceTypes:
     """Service types by name; the settings limit their fields (contract 11)."""
 
     def __init__(self, store: Store, settings: AuthnSettings) -> None:
-        self._store = store
-        self._settings = settings
+        self.records, self._clock, self._settings = store.service_types, store.clock, settings
 
     async def get(self, name: str) -> values.ServiceType:
         """Return a service type. Raises `NotFound`."""
-        return existing(await self._store.service_types.find(name), values.SERVICE_TYPE_GONE)
+        return existing(await self.records.find(name), values.SERVICE_TYPE_GONE)
 
     async def create(self, fields: ServiceTypeFields) -> values.ServiceType:
         """Create a service type. Raises `Unprocessable`, then `AlreadyExists`."""
@@ -100,16 +99,12 @@ class ServiceTypes:
         hosts = _without_repetition(fields.hosts or ())
         _check_hosts(hosts)
         made = values.ServiceType(
-            uuid=values.ServiceTypeId(new_uuid()),
-            name=fields.name or "",
-            hosts=hosts,
-            auth_types=_without_repetition(fields.auth_types or ()),
-            auth_method=fields.auth_method or "",
-            type=fields.type or "",
-            verify_client_host=bool(fields.verify_client_host),
-            created_on=self._store.clock.wall(),
-        )
-        await self._store.service_types.create(made)
+            uuid=values.ServiceTypeId(new_uuid()), name=fields.name or "", hosts=hosts,
+            auth_types=_without_repetition(fields.auth_types or ()), auth_method=fields.auth_method or "",
+            type=fields.type or "", verify_client_host=bool(fields.verify_client_host),
+            created_on=self._clock.wall(),
+        )  # fmt: skip
+        await self.records.create(made)
         return made
 
     async def update(
@@ -117,8 +112,7 @@ class ServiceTypes:
     ) -> values.ServiceType:
         """Change fields, but not `type` (contract 5). Raises as `create`, `ChangedMeanwhile`, `Conflict` (15, A6)."""
 
-        def change(present: values.ServiceType) -> values.ServiceType:
-            expected.check(lambda: present)
+        def change(present: values.ServiceType, _types: Types) -> values.ServiceType:
             said = _apply_fields(present, fields, but=("type",))
             hosts, auth_types = _without_repetition(said.hosts), _without_repetition(said.auth_types)
             changed = replace(said, hosts=hosts, auth_types=auth_types)
@@ -128,12 +122,7 @@ class ServiceTypes:
             _check_hosts([host for host in changed.hosts if host not in present.hosts])
             return changed
 
-        return await self._store.service_types.change(found.uuid, self._store.clock.wall(), change)
-
-    async def delete(self, found: values.ServiceType, expected: Precondition = ANY_VERSION) -> None:
-        """Delete a service type with its auth methods and bindings (15, A3). Raises `NotFound`, `ChangedMeanwhile`."""
-        if not await self._store.service_types.delete(found.uuid, expected):
-            raise NotFound(values.SERVICE_TYPE_GONE)
+        return await self.records.change(found, self._clock.wall(), change, expected)
 
     def _check(self, fields: ServiceTypeFields | values.ServiceType) -> None:
         _require_fields(SERVICE_TYPE, fields, "name", "hosts", "auth_types", "auth_method", "type")
@@ -160,29 +149,30 @@ class AuthMethods:
     """Auth methods by service type and host."""
 
     def __init__(self, store: Store) -> None:
-        self._store = store
+        self.records, self._clock = store.auth_methods, store.clock
+
+    @staticmethod
+    def require_kind(service_type: values.ServiceType) -> None:
+        """Raise `Unavailable` for a kind that the settings allow but is not implemented (contract 6)."""
+        if service_type.auth_method not in (values.API_KEY, values.HEADERS):
+            raise Unavailable("Type is supported but not found")
 
     async def get(self, service_type: values.ServiceType, host: str) -> values.AuthMethod:
         """Return a host's auth method and secrets. Raises `NotFound` for an unknown host, or one without method."""
         require_host_of(service_type, host)
-        return existing(await self._store.auth_methods.find(service_type.uuid, host), values.AUTH_METHOD_GONE)
+        return existing(await self.records.find(service_type.uuid, host), values.AUTH_METHOD_GONE)
 
     async def create(self, service_type: values.ServiceType, fields: AuthMethodFields) -> values.AuthMethod:
         """Create an auth method of the service type's kind. Raises `Unprocessable`, `NotFound`, `AlreadyExists`."""
         _require_fields(AUTH_METHOD, fields, "port", "host")
         require_host_of(service_type, fields.host or "")
         made = values.AuthMethod(
-            uuid=new_uuid(),
-            service_uuid=service_type.uuid,
-            host=fields.host or "",
-            port=fields.port or 0,
-            type=service_type.auth_method,
-            access_key=fields.access_key or "",
-            headers=dict(fields.headers or {}),
-            created_on=self._store.clock.wall(),
-        )
+            uuid=new_uuid(), service_uuid=service_type.uuid, host=fields.host or "", port=fields.port or 0,
+            type=service_type.auth_method, access_key=fields.access_key or "", headers=dict(fields.headers or {}),
+            created_on=self._clock.wall(),
+        )  # fmt: skip
         made = _checked_method(made)
-        await self._store.auth_methods.create(made)
+        await self.records.create(made)
         return made
 
     async def update(
@@ -191,7 +181,6 @@ class AuthMethods:
         """Change fields; headers as a whole (15, A2). Raises as `create`, `ChangedMeanwhile`, `Conflict`."""
 
         def change(present: values.AuthMethod, types: Types) -> values.AuthMethod:
-            expected.seen_by(mask_secrets).check(lambda: present)
             changed = replace(
                 _apply_fields(present, fields, but=("access_key", "headers")),
                 access_key=_keep_masked(fields.access_key, present.access_key),
@@ -201,18 +190,7 @@ class AuthMethods:
             require_host_of(existing(types(changed.service_uuid), values.SERVICE_TYPE_GONE), changed.host)
             return _checked_method(changed)
 
-        return await self._store.auth_methods.change(found.uuid, self._store.clock.wall(), change)
-
-    async def delete(self, found: values.AuthMethod, expected: Precondition = ANY_VERSION) -> None:
-        """Delete an auth method. Raises `NotFound`, `ChangedMeanwhile`."""
-        if not await self._store.auth_methods.delete(found.uuid, expected.seen_by(mask_secrets)):
-            raise NotFound(values.AUTH_METHOD_GONE)
-
-
-def require_kind(service_type: values.ServiceType) -> None:
-    """Raise `Unavailable` for a kind that the settings allow but is not implemented (contract 6)."""
-    if service_type.auth_method not in (values.API_KEY, values.HEADERS):
-        raise Unavailable("Type is supported but not found")
+        return await self.records.change(found, self._clock.wall(), change, expected)
 
 
 def mask_secrets(method: values.AuthMethod) -> values.AuthMethod:
@@ -231,14 +209,10 @@ def _kept_headers(given: Mapping[str, str], stored: Mapping[str, str]) -> dict[s
 
 def _checked_method(method: values.AuthMethod) -> values.AuthMethod:
     """Return a valid auth method, without secrets of the other kind."""
-    if method.type == values.API_KEY:
-        method = replace(method, headers={})
-        if not method.access_key:
-            raise _empty_error(AUTH_METHOD, "access_key")
-    else:
-        method = replace(method, access_key="")
-        if not method.headers:
-            raise _empty_error(AUTH_METHOD, "headers")
+    is_by_key = method.type == values.API_KEY
+    method = replace(method, headers={}) if is_by_key else replace(method, access_key="")
+    if not (method.access_key or method.headers):
+        raise _empty_error(AUTH_METHOD, "access_key" if is_by_key else "headers")
     if method.access_key == MASK:
         raise _invalid_error(AUTH_METHOD, "access_key", f"{MASK} stands for a secret that is stored, and none is")
     for name, value in method.headers.items():
@@ -255,36 +229,36 @@ class SubjectBindings:
     """Bindings by name."""
 
     def __init__(self, store: Store) -> None:
-        self._store = store
+        self.records, self._types, self._clock = store.bindings, store.service_types, store.clock
 
     async def get(self, name: str) -> values.SubjectBinding:
         """Return a binding. Raises `NotFound`."""
-        return existing(await self._store.bindings.find(name), values.BINDING_GONE)
+        return existing(await self.records.find(name), values.BINDING_GONE)
 
     async def of_host(
         self, service_type: values.ServiceType, host: str, page: PageRequest
     ) -> Page[values.SubjectBinding]:
         """Return the bindings of one host, oldest first. Raises `NotFound` for the host."""
         require_host_of(service_type, host)
-        return await self._store.bindings.page(page, service_type.uuid, host)
+        return await self.records.of_host(service_type.uuid, host, page)
 
     async def of_identifier(
         self, service_type: values.ServiceType, host: str, identifier: str
     ) -> values.SubjectBinding:
         """Return the binding of a certificate's subject. Raises `NotFound` for an unknown host or unbound subject."""
         require_host_of(service_type, host)
-        found = await self._store.bindings.for_login(identifier, service_type.uuid, host, values.X509)
+        found = await self.records.for_login(identifier, service_type.uuid, host, values.X509)
         return await self.get(found.name if found else "")
 
     async def create(self, name: str, fields: BindingFields) -> values.SubjectBinding:
         """Create a binding. Raises `Unprocessable`, `NotFound`, `AlreadyExists`, in the order of contract 7."""
         said: dict[str, Any] = {each: getattr(fields, each) or "" for each in BindingFields.__struct_fields__}
         said["name"] = name
-        made = values.SubjectBinding(**said, uuid=values.BindingId(new_uuid()), created_on=self._store.clock.wall())
+        made = values.SubjectBinding(**said, uuid=values.BindingId(new_uuid()), created_on=self._clock.wall())
         _require_fields(BINDING, made, *_BINDING_FIELDS)
-        made = _checked_binding(made, await self._store.service_types.find_by_uuid(made.service_uuid))
+        made = _checked_binding(made, await self._types.find_by_uuid(made.service_uuid))
         _require_name(BINDING, name)
-        await self._store.bindings.create(made)
+        await self.records.create(made)
         return made
 
     async def update(
@@ -293,7 +267,6 @@ class SubjectBindings:
         """Change the given fields, `unique_key` too (15, A1). Raises as `create`, and `ChangedMeanwhile`."""
 
         def change(present: values.SubjectBinding, types: Types) -> values.SubjectBinding:
-            expected.seen_by(without_logins).check(lambda: present)
             changed = _apply_fields(present, fields)
             if fields.subject_sha256 is None and changed.auth_identifier != present.auth_identifier:
                 changed = replace(changed, subject_sha256="")  # the old subject's
@@ -303,12 +276,7 @@ class SubjectBindings:
                 _require_name(BINDING, changed.name)
             return changed
 
-        return await self._store.bindings.change(found.name, self._store.clock.wall(), change)
-
-    async def delete(self, found: values.SubjectBinding, expected: Precondition = ANY_VERSION) -> None:
-        """Delete a binding. Raises `NotFound`, `ChangedMeanwhile`."""
-        if not await self._store.bindings.delete(found.name, expected.seen_by(without_logins)):
-            raise NotFound(values.BINDING_GONE)
+        return await self.records.change(found, self._clock.wall(), change, expected)
 
 
 def without_logins(binding: values.SubjectBinding) -> values.SubjectBinding:
@@ -328,25 +296,11 @@ def _checked_binding(binding: values.SubjectBinding, service_type: values.Servic
         raise _invalid_error(BINDING, "issuer", "Allowed: a distinguished name, or nothing") from None
 
 
-class ManagementKeys:
-    """Keys by name."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-
-    async def create(self, name: str, scope: str | None) -> tuple[values.ManagementKey, str]:
-        """Create a key. Returns it and its secret, shown only here. Raises `Unprocessable`, `AlreadyExists`."""
-        made, secret = (
-            values.ManagementKey(name=name, scope=scope or "", created_on=self._store.clock.wall()),
-            new_token(),
-        )
-        _require_fields(KEY, made, "name", "scope")
-        require_supported("scope", made.scope, (values.READ, values.WRITE))
-        _require_name(KEY, name)
-        await self._store.keys.create(made, secret)
-        return made, secret
-
-    async def delete(self, name: str) -> None:
-        """Revoke a key immediately. Raises `NotFound`."""
-        if not await self._store.keys.delete(name):
-            raise NotFound("Key was not found")
+async def create_key(store: Store, name: str, scope: str | None) -> tuple[values.ManagementKey, str]:
+    """Create a key. Returns it and its secret, shown only here. Raises `Unprocessable`, `AlreadyExists`."""
+    made, secret = values.ManagementKey(name=name, scope=scope or "", created_on=store.clock.wall()), new_token()
+    _require_fields(KEY, made, "name", "scope")
+    require_supported("scope", made.scope, (values.READ, values.WRITE))
+    _require_name(KEY, name)
+    await store.keys.create(made, secret)
+    return made, secret

@@ -12,7 +12,7 @@ import resource
 import signal
 import socket
 import ssl
-from collections.abc import AsyncIterator, Collection, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -23,13 +23,11 @@ from ams.authn.http.app import AuthnApp
 from ams.authn.http.authentication import AmsUsers, ManagementGate
 from ams.authn.http.errors import refusal
 from ams.authn.http.proxies import Relaying
-from ams.authn.http.routes import AuthnCall, Handlers
-from ams.authn.http.tls import AskingContext, Front
+from ams.authn.http.routes import Handlers
+from ams.authn.http.tls import AskingContext, new_server
 from ams.authn.login import LOGIN_SECONDS, Login, Services
-from ams.authn.management import AuthMethods, ManagementKeys, ServiceTypes, SubjectBindings
 from ams.authn.settings import AuthnSettings
 from ams.authn.store import Store
-from ams.authn.store.tables import audit
 from ams.core.clock import Clock, SystemClock
 from ams.core.errors import BadSettings, Unusable
 from ams.core.rate import LoginLimit
@@ -39,7 +37,6 @@ from ams.http.asgi import Application
 from ams.http.operations import Operations, serve_operations
 from ams.http.tls import Certificate
 from ams.outgoing.address_guard import Guard, networks, trust
-from ams.storage.audit.records import AuditRecords, event_filter, listing
 from ams.storage.audit.trail import FailedLogins, Trail
 from ams.storage.database.database import sqlite_url
 from ams.storage.files import Disk, write_whole
@@ -48,7 +45,7 @@ from ams.storage.free_space import FreeSpace
 from ams.storage.secrets import key_file, new_token, parse_key
 from ams.web.connection import GOODBYE_SECONDS
 from ams.web.listener import Listener, ListenerLimits, connection_counters, connection_gauges
-from ams.web.server import listen, url_of
+from ams.web.server import HttpServer, listen, url_of
 
 STOP_SECONDS = 9.5  # limit of a stop; then the process is ended, even if something hangs
 DEADLINE_SHARE = 0.9  # of the time for sending an answer: the deadline of a request (contract 15, A18)
@@ -62,12 +59,14 @@ _MAX_KEY_BYTES = 4096
 logger = structlog.get_logger("ams.authn")
 
 
-@dataclass(slots=True)
 class AuthnFolder:
     """A locked data folder and the paths in it."""
 
-    path: str
-    _lock: int | None = None
+    def __init__(self, path: str, lock: int) -> None:
+        self.path = path
+        self._lock: int | None = lock
+        self.database = self.place(".db")  # unless it is PostgreSQL
+        self.key = self.place(".key")  # the management key
 
     @classmethod
     def take(cls, path: str) -> "AuthnFolder":
@@ -84,16 +83,6 @@ class AuthnFolder:
     def place(self, name: str) -> str:
         """Return the path of a name in the folder."""
         return os.path.join(self.path, f"{CERTIFICATE_SERVICE}{name}")
-
-    @property
-    def database(self) -> str:
-        """The path of the database, unless it is PostgreSQL."""
-        return self.place(".db")
-
-    @property
-    def key(self) -> str:
-        """The path of the management key."""
-        return self.place(".key")
 
     def management_key(self, given: str) -> str:
         """Return the management key: `given`, or the file's, created at the first start (A9). Raises `Unusable`."""
@@ -125,26 +114,12 @@ class AuthnFolder:
 
 @dataclass(slots=True)
 class Assembled:
-    """The service without its port. `attempts` counts failures of logins, and of management keys."""
+    """The service and its port. `attempts` counts failures of logins, and of management keys."""
 
-    app: Application
-    front: Front
+    server: HttpServer
     certificate: Certificate
-    engines: "Engines"
     login: Login
     attempts: Sequence[LoginLimit]
-
-
-@dataclass(slots=True)
-class Engines:
-    """Parts that the use cases need."""
-
-    store: Store
-    records: AuditRecords
-    trail: Trail
-    failures: FailedLogins
-    checks: CertificateChecks
-    services: Services
 
 
 async def assemble(
@@ -154,43 +129,26 @@ async def assemble(
     _check_authorities(settings)
     certificate, context = _certificate(settings, folder)
     management_key = folder.management_key(settings.service_token)
-    engines = await _engines(settings, folder, clock, supervisor, stack)
-    store = engines.store
-    login = Login(
-        store, engines.checks, engines.services,
-        failures=engines.failures, trail=engines.trail, clock=clock, code_of=lambda error: refusal(error).code,
-        verify_hosts=settings.client_cert_host_verification,
-        seconds=min(LOGIN_SECONDS, settings.server_write_timeout * LOGIN_SHARE),
-        token_seconds=settings.token_seconds,
-    )  # fmt: skip
-    stack.push_async_callback(login.close)
+    login = await _login(settings, folder, clock, supervisor, stack)
     # Counted apart: failed logins of sites behind one address must not block administrators there.
     attempts = LoginLimit(settings.failed_logins_per_minute, clock)
     users = AmsUsers(settings.ams_endpoint, settings.ams_ca or None) if settings.ams_endpoint else None
-
-    async def audit_page(asked: AuthnCall, actions: Collection[str]) -> object:
-        filters = event_filter(asked.parameter, actions)
-        page = asked.page()
-        return await listing(engines.records, filters, page.size, page.token)
-
-    handlers = Handlers(
-        gate=ManagementGate(store, management_key, attempts, users), store=store, login=login, audit=audit_page,
-        service_types=ServiceTypes(store, settings), auth_methods=AuthMethods(store), bindings=SubjectBindings(store),
-        keys=ManagementKeys(store),
-    )  # fmt: skip
+    gate = ManagementGate(login.store, management_key, attempts, users)
     deadline = settings.server_write_timeout * DEADLINE_SHARE
     app: Application = AuthnApp(
-        handlers, engines.trail, clock, deadline_seconds=deadline, body_seconds=settings.server_read_timeout
-    )
+        Handlers(gate, login.store, login, settings), login.trail, clock,
+        deadline_seconds=deadline, body_seconds=settings.server_read_timeout,
+    )  # fmt: skip
     if settings.proxy_header:
-        app = Relaying(app, settings.proxy_header, settings.proxy_names, engines.checks, engines.failures)
-    front = _front(settings, context)
-    return Assembled(app, front, certificate, engines, login, (engines.failures.attempts, attempts))
+        app = Relaying(app, settings.proxy_header, settings.proxy_names, login.checks, login.failures)
+    server = _server(settings, app, context)
+    return Assembled(server, certificate, login, (login.failures.attempts, attempts))
 
 
-async def _engines(
+async def _login(
     settings: AuthnSettings, folder: AuthnFolder, clock: Clock, supervisor: Supervisor, stack: contextlib.AsyncExitStack
-) -> Engines:
+) -> Login:
+    """Open the store, and what a login needs besides."""
     space = FreeSpace(Disk(), folder.path, settings.min_free_bytes, folder.place("-reserve"), settings.reserve_bytes)
     # Another service may have written tables in PostgreSQL: the store reports if the new key is not theirs.
     elsewhere = settings.registry != "sqlite"
@@ -202,8 +160,7 @@ async def _engines(
     looks = Ticker("free space", SPACE_SECONDS, store.look_at_space)
     await looks.start(supervisor)
     stack.push_async_callback(looks.close)
-    records = AuditRecords(store.database, audit)
-    trail = Trail(folder.place("-audit.jsonl"), records, clock, days=settings.audit_days, space=space)
+    trail = Trail(folder.place("-audit.jsonl"), store.events, clock, days=settings.audit_days, space=space)
     await trail.start(supervisor)
     stack.push_async_callback(trail.close)
     failures = FailedLogins("authn", trail, LoginLimit(settings.failed_logins_per_minute, clock), clock)
@@ -215,7 +172,15 @@ async def _engines(
         dict(settings.service_types_retrieval_fields),
         trust(settings.service_ca, "service_ca", verify=settings.verify_ssl),
     )
-    return Engines(store, records, trail, failures, checks, services)
+    login = Login(
+        store, checks, services,
+        failures=failures, trail=trail, clock=clock, code_of=lambda error: refusal(error).code,
+        verify_hosts=settings.client_cert_host_verification,
+        seconds=min(LOGIN_SECONDS, settings.server_write_timeout * LOGIN_SHARE),
+        token_seconds=settings.token_seconds,
+    )  # fmt: skip
+    stack.push_async_callback(login.close)
+    return login
 
 
 def _certificate(settings: AuthnSettings, folder: AuthnFolder) -> tuple[Certificate, AskingContext]:
@@ -226,7 +191,7 @@ def _certificate(settings: AuthnSettings, folder: AuthnFolder) -> tuple[Certific
     return Certificate.load(settings.cert, settings.key, context), context
 
 
-def _front(settings: AuthnSettings, context: AskingContext) -> Front:
+def _server(settings: AuthnSettings, app: Application, context: AskingContext) -> HttpServer:
     proxies = [ipaddress.ip_network(each) for each in settings.proxies]
     limits = ListenerLimits(
         connections=connection_limit(settings),
@@ -235,13 +200,10 @@ def _front(settings: AuthnSettings, context: AskingContext) -> Front:
         unshared=proxies,
         only_from=proxies,
     )
-    return Front(
-        context=context,
-        limits=limits,
-        head_seconds=settings.server_header_read_timeout,
-        read_seconds=settings.server_read_timeout,
-        idle_seconds=settings.server_idle_timeout,
-    )
+    return new_server(
+        app, context, limits, head_seconds=settings.server_header_read_timeout,
+        read_seconds=settings.server_read_timeout, idle_seconds=settings.server_idle_timeout,
+    )  # fmt: skip
 
 
 def _check_authorities(settings: AuthnSettings) -> None:
@@ -282,38 +244,38 @@ class AuthnFigures:
             return "stopping"
         if self.parts is None:
             return "starting"
-        return self.parts.engines.store.away or (self.data.trouble if self.data else None)
+        return self.parts.login.store.away or (self.data.trouble if self.data else None)
 
     def remark(self) -> str | None:
         """Return a partial failure, while logins work."""
-        return self.parts.engines.store.refusal if self.parts else None
+        return self.parts.login.store.refusal if self.parts else None
 
     def gauges(self) -> Iterator[Figure]:
         """Yield the gauges."""
-        parts = self.parts
-        if parts is None:
+        if self.parts is None:
             return
-        yield figure("ams_authn_database_reachable", "1 while the database answers.", parts.engines.store.away is None)
+        login = self.parts.login
+        yield figure("ams_authn_database_reachable", "1 while the database answers.", login.store.away is None)
         refused = "1 while changes are refused, as the disk has little space left."
-        yield figure("ams_authn_changes_refused", refused, parts.engines.store.refusal is not None)
-        yield from parts.engines.checks.gauges()
+        yield figure("ams_authn_changes_refused", refused, login.store.refusal is not None)
+        yield from login.checks.gauges()
         yield from connection_gauges("ams_authn", self.listeners)
 
     def counters(self) -> Iterator[Figure]:
         """Yield the counters."""
-        parts = self.parts
-        if parts is None:
+        if self.parts is None:
             return
+        login = self.parts.login
         yield background_failures(self.supervisor.survived)
-        results = [({"result": name}, float(count)) for name, count in parts.login.results.items()]
+        results = [({"result": name}, float(count)) for name, count in login.results.items()]
         yield Figure("ams_authn_logins", "Logins by certificate.", results)
-        failures = sum(each.failures for each in parts.attempts)
+        failures = sum(each.failures for each in self.parts.attempts)
         yield figure("ams_authn_failed_logins", "Logins and keys that counted as failures.", failures)
-        asked = parts.engines.services
+        asked = login.services
         yield figure("ams_authn_service_requests", "Requests to services for a user's token.", asked.requests)
         yield figure("ams_authn_service_failures", "Those without a usable answer.", asked.failures)
         yield figure("ams_authn_service_seconds", "How long they all took.", asked.seconds)
-        yield from parts.engines.checks.counters()
+        yield from login.checks.counters()
         yield from connection_counters("ams_authn", self.listeners)
 
 
@@ -352,14 +314,13 @@ async def running(
 
 @contextlib.asynccontextmanager
 async def _serve_port(made: Assembled, sock: socket.socket, supervisor: Supervisor) -> AsyncIterator[Listener]:
-    server = made.front.server(made.app)
-    server.start(sock)
-    watch = supervisor.task("certificate", made.certificate.follow(supervisor, made.engines.checks.reload))
+    made.server.start(sock)
+    watch = supervisor.task("certificate", made.certificate.follow(supervisor, made.login.checks.reload))
     try:
-        yield server.listener
+        yield made.server.listener
     finally:
         watch.cancel()
-        await server.stop()
+        await made.server.stop()
 
 
 async def serve(settings: AuthnSettings) -> None:

@@ -7,7 +7,7 @@ The file is TOML with these names, or the reference's JSON (contract 11, with it
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from ams.authn.values import API_KEY, HEADERS, X509
 from ams.core.distinguished_names import normalise_name
@@ -25,30 +25,21 @@ from ams.core.settings import (
     registry_mistakes,
     setting,
 )
-from ams.core.settings_import import Imported, known_keys, toml_table
+from ams.core.settings_import import ALL_ADDRESSES, Imported, known_keys, toml_table
 from ams.core.urls import is_http_url, without_credentials
 from ams.outgoing.address_guard import networks
 
-_ANY_ADDRESS = "0.0.0.0"  # noqa: S104  # the reference's address
-_REQUIRED_KEYS = (
-    "service_port", "mongo_host", "mongo_db", "certificate_authorities", "certificate", "certificate_key",
-    "service_token", "supported_auth_types", "supported_auth_methods", "supported_service_types",
-    "service_types_paths", "service_types_retrieval_fields",
-)  # fmt: skip
-"""In the order in which missing ones are reported."""
-_KINDS: Mapping[str, type] = {
+_REQUIRED_KINDS: Mapping[str, type] = {
     "service_port": int, "mongo_host": str, "mongo_db": str, "certificate_authorities": str, "certificate": str,
     "certificate_key": str, "service_token": str, "supported_auth_types": list, "supported_auth_methods": list,
     "supported_service_types": list, "service_types_paths": dict, "service_types_retrieval_fields": dict,
-    "verify_ssl": bool, "trust_unknown_cas": bool, "verify_certificate": bool, "client_cert_host_verification": bool,
-    "syslog_enabled": bool, "server_read_timeout": int, "server_header_read_timeout": int, "server_write_timeout": int,
-    "server_idle_timeout": int,
 }  # fmt: skip
-_SAME_KEYS = (
-    "service_token", "supported_auth_methods", "supported_service_types", "service_types_retrieval_fields",
-    "verify_ssl", "trust_unknown_cas", "verify_certificate", "client_cert_host_verification", "server_read_timeout",
-    "server_header_read_timeout", "server_write_timeout", "server_idle_timeout",
-)  # fmt: skip
+"""Types of required keys, in the order in which missing ones are reported."""
+_KINDS: Mapping[str, type] = {
+    **_REQUIRED_KINDS, "verify_ssl": bool, "trust_unknown_cas": bool, "verify_certificate": bool,
+    "client_cert_host_verification": bool, "syslog_enabled": bool, "server_read_timeout": int,
+    "server_header_read_timeout": int, "server_write_timeout": int, "server_idle_timeout": int,
+}  # fmt: skip
 _INSECURE_VALUES = {"verify_ssl": False, "trust_unknown_cas": True, "verify_certificate": False}
 """Settings, and their values that let anybody log in."""
 
@@ -61,13 +52,6 @@ NO_MONGO_NOTE = (
 )
 
 
-class AuthnImported(NamedTuple):
-    """A converted configuration: values of our settings, and notes for the operator."""
-
-    values: dict[str, Any]
-    notes: tuple[str, ...]
-
-
 def import_authn_settings(text: str) -> Imported | None:
     """Convert the reference's configuration to our TOML; None for another file. Raises `Unusable`."""
     try:
@@ -76,18 +60,18 @@ def import_authn_settings(text: str) -> Imported | None:
         return None
     if not isinstance(given, dict) or not _AUTHN_KEYS & given.keys():
         return None
-    found = convert_settings(given)
-    return Imported(toml_table(found.values), found.notes)
+    values, notes = convert_settings(given)
+    return Imported(toml_table(values), notes)
 
 
-def convert_settings(given: Mapping[str, Any]) -> AuthnImported:
-    """Return settings and notes; notes and errors quote no values. Missing switches are secure (A9)."""
+def convert_settings(given: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return our settings, and notes; neither these nor errors quote values. Missing switches are secure (A9)."""
     known = known_keys(given, _KINDS, _read_error)
-    for key in _REQUIRED_KEYS:
+    for key in _REQUIRED_KINDS:
         if not known.get(key):
             raise Unusable(f"config object contains empty fields. empty value for field: {key}")
     values = {
-        "host": _ANY_ADDRESS,
+        "host": ALL_ADDRESSES,
         "port": known["service_port"],
         "cert": known["certificate"],
         "key": known["certificate_key"],
@@ -99,10 +83,11 @@ def convert_settings(given: Mapping[str, Any]) -> AuthnImported:
             for name, path in known["service_types_paths"].items()
         },
     }
-    values |= {key: known[key] for key in _SAME_KEYS if key in known}
+    same_names = {each.name for each in AuthnSettings.fields()} - values.keys()
+    values |= {key: known[key] for key in _KINDS if key in known and key in same_names}
     if known.get("syslog_enabled"):
         values["log_facilities"] = "console,syslog"
-    return AuthnImported(values, _notes(given, known))
+    return values, _notes(given, known)
 
 
 def _notes(given: Mapping[str, Any], known: Mapping[str, Any]) -> tuple[str, ...]:
@@ -124,9 +109,6 @@ def _notes(given: Mapping[str, Any], known: Mapping[str, Any]) -> tuple[str, ...
 
 def _read_error(text: str) -> Unusable:
     return Unusable(f"Something went wrong while marshaling the json data. Error: {text}")
-
-
-OIDC = "oidc"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -236,10 +218,10 @@ class AuthnSettings(SettingsTable):
             raise _read_error(str(error)) from None
         if not isinstance(given, dict):
             raise _read_error("this is no JSON object")
-        found = convert_settings(given)
-        for note in found.notes:
+        values, notes = convert_settings(given)
+        for note in notes:
             warn(note)
-        return found.values
+        return values
 
     def mistakes(self) -> Mistakes:
         """Yield each rule as a condition that must not hold, and its error line."""
@@ -264,7 +246,7 @@ class AuthnSettings(SettingsTable):
         reading = min(self.server_read_timeout, self.server_header_read_timeout)
         yield min(reading, self.server_write_timeout, self.server_idle_timeout) <= 0, "server timeouts must be positive"
         yield from self._development_mistakes()
-        yield OIDC in self.supported_auth_types, "supported_auth_types: oidc is not spoken here, only x509"
+        yield "oidc" in self.supported_auth_types, "supported_auth_types: oidc is not spoken here, only x509"
         for name, known in (("supported_auth_types", (X509,)), ("supported_auth_methods", (API_KEY, HEADERS))):
             given = getattr(self, name)
             yield not given or not set(given) <= set(known), f"{name} is of {', '.join(known)}"

@@ -17,8 +17,7 @@ BindingId = NewType("BindingId", str)
 
 X509 = "x509"  # auth type of logins by certificate
 API_KEY, HEADERS = "api-key", "headers"  # how to ask a service for a user's token (contract 6)
-PEER = "authn.peer"
-"""Key of a request's `Peer` in the ASGI scope: set by the connection, replaced for trusted proxies."""
+PEER = "authn.peer"  # key of a request's `Peer` in the ASGI scope: set by the connection, replaced for trusted proxies
 UNREADABLE = "Your certificate cannot be read"  # error text; the parser's reason is for the log
 
 SERVICE_TYPE_GONE = "Service-type was not found"

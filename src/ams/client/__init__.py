@@ -6,9 +6,9 @@
         for message in project.subscription("worker").messages():
             print(message.data)
 
-`Client` and `AsyncClient` do what `plans` says over the connections of `transport`; the first is written from the
-second. `wire` says what is asked and how answers read, as pure values, and covers the whole API through `Client.call`;
-`errors` is what may come back instead of an answer.
+`Client` and `AsyncClient` do what `plans` says; the first is written from the second. `wire` says what is asked and how
+answers read, as pure values, and covers the whole API through `Client.call`; `errors` is what may come back instead of
+an answer.
 """
 
 from typing import TYPE_CHECKING

@@ -1,12 +1,17 @@
 """The client for programs on asyncio, from which `make client` writes that for threads, `ams.client.client`."""
 
+import asyncio
 import copy
+import ssl
+import threading
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import TypeVar, Unpack
+from typing import Any, TypeVar, Unpack
 
-from ams.client import wire
+import httpx
+
+from ams.client import transport, wire
 from ams.client.bearer import AsyncBearer
 from ams.client.errors import Closed
 from ams.client.messages import (
@@ -19,13 +24,77 @@ from ams.client.messages import (
     WorkOptions,
     ack_ids_of,
 )
-from ams.client.plans import DEFAULT, Consuming, Deliver, OnRetry, Outcome, Plan, Planner, Retry
-from ams.client.transport import AMS, AsyncConnections, base, beside, host, trust
+from ams.client.plans import DEFAULT, Consuming, Deliver, OnRetry, Outcome, Pause, Plan, Planner, Retry, Send
 from ams.client.wire import Offsets
 from ams.client.wire import authn as logins
 from ams.client.wire.call import Call
 
 T = TypeVar("T")
+
+
+class AsyncConnections:
+    """Does single steps over kept connections; `close` waits for calls under way."""
+
+    def __init__(
+        self, endpoint: str, token: str, trusted: ssl.SSLContext | None, timeout: float, bearer: AsyncBearer | None
+    ) -> None:
+        self.arguments = endpoint, token, trusted, timeout, bearer
+        self._http = httpx.AsyncClient(**transport.httpx_arguments(*self.arguments))
+        self._endpoint = endpoint
+        self._closing = asyncio.Event()
+        self._lock = threading.Lock()  # for the client for threads; never held over an await
+        self._sending = 0
+
+    @property
+    def is_closed(self) -> bool:
+        """True if nothing is sent any more."""
+        return self._closing.is_set()
+
+    async def close(self) -> None:
+        """Send nothing more, and end every wait."""
+        with self._lock:
+            self._closing.set()
+            is_idle = self._sending == 0
+        if is_idle:
+            await self._http.aclose()
+
+    async def carry_out(self, plan: Plan[T]) -> T:
+        """Do the steps of a plan and return what it is worth; raises what `do` and the plan raise."""
+        outcome: Outcome = None
+        while True:
+            try:
+                step = plan.send(outcome)
+            except StopIteration as end:
+                result: T = end.value
+                return result
+            outcome = await self.do(step)
+
+    async def do(self, step: Send | Pause) -> Outcome:
+        """Do a step; raise `Closed` when it can no longer be done."""
+        if isinstance(step, Send):
+            return await self._send(step.call)
+        try:
+            await asyncio.wait_for(self._closing.wait(), step.seconds)
+        except TimeoutError:
+            return None
+        raise Closed("the client is closed")
+
+    async def _send(self, call: Call[Any]) -> Outcome:
+        arguments = transport.request_arguments(call)
+        with self._lock:
+            if self.is_closed:
+                raise Closed("the client is closed")
+            self._sending += 1
+        try:
+            return transport.response_of(await self._http.request(call.method, call.path, **arguments))
+        except httpx.HTTPError as error:
+            return transport.failure(error, self._endpoint)
+        finally:
+            with self._lock:
+                self._sending -= 1
+                is_last = self._closing.is_set() and self._sending == 0
+            if is_last:
+                await self._http.aclose()
 
 
 class AsyncClient:
@@ -56,8 +125,8 @@ class AsyncClient:
         retry: Retry | None = DEFAULT,
         on_retry: OnRetry | None = None,
     ) -> None:
-        self.endpoint = base(endpoint)
-        trusted = trust(self.endpoint, ca, cert, key)
+        self.endpoint = transport.base(endpoint)
+        trusted = transport.trust(self.endpoint, ca, cert, key)
         self._connections = AsyncConnections(self.endpoint, token, trusted, timeout, bearer)
         self._plans = Planner(endpoint=self.endpoint, retry=retry, on_retry=on_retry)
 
@@ -69,7 +138,7 @@ class AsyncClient:
         key: str | None = None,
         *,
         authn: str | None = None,
-        service_type: str = AMS,
+        service_type: str = transport.AMS,
         service_host: str | None = None,
         ca: str | None = None,
         authn_ca: str | None = None,
@@ -84,8 +153,8 @@ class AsyncClient:
         = `ca`. It is asked once: a token that was refreshed since needs a new client. Raises `NotAllowed` for a
         certificate that is refused, `NotFound` for one that is bound to no user, and what a client raises.
         """
-        asked = logins.authx509(service_type, service_host or host(endpoint))
-        place = authn or beside(endpoint)
+        asked = logins.authx509(service_type, service_host or transport.host(endpoint))
+        place = authn or transport.beside(endpoint)
         async with cls(
             place, ca=authn_ca or ca, cert=cert, key=key, timeout=timeout, retry=retry, on_retry=on_retry
         ) as service:
@@ -263,7 +332,7 @@ class AsyncSubscription:
         from ams.client.worker import AsyncWorker
 
         connections, plans, limits = self.client._connections, self.client._plans, Limits(**options)
-        return await AsyncWorker(connections, plans, self.project, self.name, handler, limits).run()
+        return await AsyncWorker(connections, plans, (self.project, self.name), handler, limits).run()
 
     def messages(self, *, batch: int = 100, follow: bool = True) -> AsyncIterator[ReceivedMessage]:
         """Iterate over messages, pulling up to `batch` at once and acknowledging them when all were dealt with.

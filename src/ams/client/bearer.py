@@ -27,8 +27,7 @@ class BearerFile:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._read: tuple[tuple[int, int, int], str] | None = None
-        """State of the file when it was read, and its token."""
+        self._read: tuple[tuple[int, int, int], str] | None = None  # state of the file when it was read, and its token
 
     def __call__(self) -> str:
         """Return the token; raise `BadConnection` for a file that holds none."""

@@ -46,8 +46,7 @@ class SettingsSource:
     authn_key: str | None = None
     authn_key_file: str | None = None
     authn_ca: str | None = None
-    place: str = ""
-    """`OPTION`, `VARIABLE` or `profile NAME`; empty for a local data folder."""
+    place: str = ""  # `OPTION`, `VARIABLE` or `profile NAME`; empty for a local data folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +62,11 @@ class ConnectionSettings:
     """The settings of a connection."""
 
     endpoint: str
-    token: str = field(repr=False)
-    """May be empty: status and version need no token."""
+    token: str = field(repr=False)  # may be empty: status and version need no token
     project: str | None
     ca: str | None
-    bearer: Bearer | None = field(default=None, repr=False)
-    """Replaces the token."""
-    login_from: str = ""
-    """Source of the token: an option, a variable, a file or a profile; empty without a token."""
+    bearer: Bearer | None = field(default=None, repr=False)  # replaces the token
+    login_from: str = ""  # source of the token: an option, a variable, a file or a profile; empty without a token
 
     def client(self, timeout: float = 30.0) -> Client:
         """Return a client without retries; raises what `Client` raises."""

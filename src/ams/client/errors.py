@@ -127,17 +127,9 @@ class Overloaded(Unavailable):
 
 
 _BY_CODE: dict[int, type[Refused]] = {
-    400: InvalidInput,
-    401: NotAuthenticated,
-    403: NotAllowed,
-    404: NotFound,
-    408: AckTimeout,
-    409: Conflict,
-    412: ChangedMeanwhile,
-    413: TooLarge,
-    429: Overloaded,
-    503: Overloaded,
-}
+    400: InvalidInput, 401: NotAuthenticated, 403: NotAllowed, 404: NotFound, 408: AckTimeout, 409: Conflict,
+    412: ChangedMeanwhile, 413: TooLarge, 429: Overloaded, 503: Overloaded,
+}  # fmt: skip
 
 
 class _Detail(msgspec.Struct):

@@ -116,20 +116,13 @@ class WorkOptions(TypedDict, total=False):
 class Limits:
     """Limits of a worker. Raises `ValueError` for invalid ones."""
 
-    concurrency: int = 8
-    """Messages handled in parallel."""
-    prefetch: int | None = None
-    """Messages prefetched beyond these; None: as many as `concurrency`."""
-    max_lease: float = 3600.0
-    """Seconds for which a lease is extended; after that the message is delivered again."""
-    grace: float = 30.0
-    """Seconds for handlers to end when work stops."""
-    max_messages: int | None = None
-    """Stop after so many messages."""
-    until_empty: bool = False
-    """Stop when the backlog is empty."""
-    stop: Stop | None = None
-    """Stop when it is set; None: at SIGTERM or SIGINT, if run in the main thread."""
+    concurrency: int = 8  # messages handled in parallel
+    prefetch: int | None = None  # messages prefetched beyond these; None: as many as `concurrency`
+    max_lease: float = 3600.0  # seconds for which a lease is extended; after that the message is delivered again
+    grace: float = 30.0  # seconds for handlers to end when work stops
+    max_messages: int | None = None  # stop after so many messages
+    until_empty: bool = False  # stop when the backlog is empty
+    stop: Stop | None = None  # stop when it is set; None: at SIGTERM or SIGINT, if run in the main thread
 
     def __post_init__(self) -> None:
         if self.concurrency < 1:

@@ -1,7 +1,7 @@
 """Plans of calls without I/O, shared by both clients, and the retry policy.
 
 A plan is a generator of steps: a call to `Send`, a `Pause`, a message to `Deliver` to the loop. It receives the outcome
-of each step and returns the result. `ams.client.transport` carries out the steps, for threads and for asyncio.
+of each step and returns the result. `Connections` of a client carry out the steps.
 
 Retries use exponential backoff with full jitter: a random pause between 0 and a growing bound. So the clients of a
 service that was away do not return all at once.
@@ -105,14 +105,11 @@ class Response:
 
     status: int
     body: bytes
-    retry_after: str = ""
-    """Seconds to wait, from the service; may be empty."""
-    version: str = ""
-    """The `ETag`; may be empty."""
+    retry_after: str = ""  # seconds to wait, from the service; may be empty
+    version: str = ""  # the `ETag`; may be empty
 
 
-Outcome = Response | Unreachable | None
-"""Outcome of a step: for `Send` a response or an error, else None."""
+Outcome = Response | Unreachable | None  # outcome of a step: for `Send` a response or an error, else None
 Plan = Generator[Send | Pause, Outcome, T]
 Consuming = Generator[Send | Pause | Deliver, Outcome, None]
 OnRetry = Callable[[ClientError, int, float], None]
@@ -152,8 +149,7 @@ class Planner:
                 assert outcome is not None, "a Send brings something"
                 return read(call, outcome, self.endpoint)
             except ClientError as error:
-                pause = self._pause(call, error, sent, began)
-                if pause is None:
+                if (pause := self._pause(call, error, sent, began)) is None:
                     raise
             yield Pause(pause)
 

@@ -1,29 +1,22 @@
-"""HTTP transport: endpoints, proxies, connections, and the steps of plans.
-
-`Connections` is for threads, `AsyncConnections` for asyncio. The clients differ only here; the rest is generated.
-"""
+"""HTTP transport of both clients: endpoints, credentials, proxies, and errors of requests."""
 
 import importlib.util
 import ipaddress
 import ssl
-import threading
 import urllib.request
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
 
 from ams import __version__
-from ams.client.bearer import AsyncBearer, Bearer, BearerAuth
-from ams.client.errors import Closed, InvalidInput, NotAms, Unreachable, Untrusted, Unusable
-from ams.client.plans import Outcome, Pause, Plan, Response, Send
+from ams.client.bearer import AsyncBearer, BearerAuth
+from ams.client.errors import InvalidInput, NotAms, Unreachable, Untrusted, Unusable
+from ams.client.plans import Response
 from ams.client.wire import Call
 
-T = TypeVar("T")
-
 CONNECT_SECONDS = 5.0
-IDLE_SECONDS = 30.0
-"""Keep-alive of idle connections; shorter than the service's, so that no call uses a closing one."""
+IDLE_SECONDS = 30.0  # keep-alive of idle connections; shorter than the service's, so that no call uses a closing one
 
 AUTHN_PORT = 8443  # default port of the certificate service (clients.md A2.2)
 AMS = "ams"  # the usual service type of AMS; the official library uses no other name
@@ -179,136 +172,13 @@ def _split(entry: str) -> tuple[str, str]:
     return (name, port) if name and ":" not in name and port.isdigit() else (entry, "")
 
 
-class Connections:
-    """Does single steps over kept connections; `close` waits for calls under way."""
-
-    def __init__(
-        self, endpoint: str, token: str, trust: ssl.SSLContext | None, timeout: float, bearer: Bearer | None
-    ) -> None:
-        self._http = httpx.Client(**httpx_arguments(endpoint, token, trust, timeout, bearer))
-        self._arguments = (endpoint, token, trust, timeout, bearer)
-        self._endpoint = endpoint
-        self._closing = threading.Event()
-        self._lock = threading.Lock()
-        self._sending = 0
-
-    @property
-    def is_closed(self) -> bool:
-        """True if nothing is sent any more."""
-        return self._closing.is_set()
-
-    def close(self) -> None:
-        """Send nothing more, and end every wait."""
-        with self._lock:
-            self._closing.set()
-            if self._sending == 0:
-                self._http.close()
-
-    def for_asyncio(self) -> "AsyncConnections":
-        """Return new asyncio connections to the same endpoint, for the running event loop."""
-        return AsyncConnections(*self._arguments)
-
-    def carry_out(self, plan: Plan[T]) -> T:
-        """Do the steps of a plan and return what it is worth; raises what `do` and the plan raise."""
-        outcome: Outcome = None
-        while True:
-            try:
-                step = plan.send(outcome)
-            except StopIteration as end:
-                result: T = end.value
-                return result
-            outcome = self.do(step)
-
-    def do(self, step: Send | Pause) -> Outcome:
-        """Do a step; raise `Closed` when it can no longer be done."""
-        if isinstance(step, Send):
-            return self._send(step.call)
-        if self._closing.wait(step.seconds):
-            raise Closed("the client is closed")
-        return None
-
-    def _send(self, call: Call[Any]) -> Outcome:
-        with self._lock:
-            if self.is_closed:
-                raise Closed("the client is closed")
-            self._sending += 1
-        try:
-            return _response(self._http.request(call.method, call.path, **_arguments(call)))
-        except httpx.HTTPError as error:
-            return failure(error, self._endpoint)
-        finally:
-            with self._lock:
-                self._sending -= 1
-                if self._closing.is_set() and self._sending == 0:
-                    self._http.close()
-
-
-class AsyncConnections:
-    """The same for asyncio, which is loaded when it is needed: a command line starts faster without it."""
-
-    def __init__(
-        self, endpoint: str, token: str, trust: ssl.SSLContext | None, timeout: float, bearer: AsyncBearer | None
-    ) -> None:
-        import asyncio
-
-        self._http = httpx.AsyncClient(**httpx_arguments(endpoint, token, trust, timeout, bearer))
-        self._endpoint = endpoint
-        self._closing = asyncio.Event()
-        self._sending = 0
-
-    @property
-    def is_closed(self) -> bool:
-        """True if nothing is sent any more."""
-        return self._closing.is_set()
-
-    async def close(self) -> None:
-        """Send nothing more, and end every wait."""
-        self._closing.set()
-        if self._sending == 0:
-            await self._http.aclose()
-
-    async def carry_out(self, plan: Plan[T]) -> T:
-        """Do the steps of a plan and return what it is worth; raises what `do` and the plan raise."""
-        outcome: Outcome = None
-        while True:
-            try:
-                step = plan.send(outcome)
-            except StopIteration as end:
-                result: T = end.value
-                return result
-            outcome = await self.do(step)
-
-    async def do(self, step: Send | Pause) -> Outcome:
-        """Do a step; raise `Closed` when it can no longer be done."""
-        import asyncio
-
-        if isinstance(step, Send):
-            return await self._send(step.call)
-        try:
-            await asyncio.wait_for(self._closing.wait(), step.seconds)
-        except TimeoutError:
-            return None
-        raise Closed("the client is closed")
-
-    async def _send(self, call: Call[Any]) -> Outcome:
-        if self.is_closed:
-            raise Closed("the client is closed")
-        self._sending += 1
-        try:
-            return _response(await self._http.request(call.method, call.path, **_arguments(call)))
-        except httpx.HTTPError as error:
-            return failure(error, self._endpoint)
-        finally:
-            self._sending -= 1
-            if self._closing.is_set() and self._sending == 0:
-                await self._http.aclose()
-
-
-def _arguments(call: Call[Any]) -> dict[str, Any]:
+def request_arguments(call: Call[Any]) -> dict[str, Any]:
+    """Return the arguments of an httpx request, besides method and path."""
     return {"params": dict(call.query), "content": call.body, "headers": dict(call.headers)}
 
 
-def _response(answer: httpx.Response) -> Response:
+def response_of(answer: httpx.Response) -> Response:
+    """Return an answer as plans read it."""
     return Response(
         answer.status_code, answer.content, answer.headers.get("retry-after", ""), answer.headers.get("etag", "")
     )

@@ -22,16 +22,19 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from ams.client import wire
+from ams.client.async_client import AsyncConnections
+from ams.client.client import Connections
 from ams.client.errors import AckTimeout, ClientError, Closed, Conflict, InvalidInput
 from ams.client.messages import AsyncHandler, Handler, Limits, ReceivedMessage, RetryLater, Worked
 from ams.client.plans import EMPTY_PULL_PAUSE_SECONDS, MAX_REQUEST_ACK_IDS, Plan, Planner, Retry
-from ams.client.transport import AsyncConnections, Connections
 
 ENDLESS_RETRY = Retry(attempts=None, total=math.inf, longest=4.0)  # waits for the service without end
 LOOKS = 10  # checks of leases per lease time
 STOP_CHECK_SECONDS = 0.1  # between two checks for stop
 LAST_PULL_SECONDS = 0.5  # for a pull under way when work stops; its messages are released
 RELEASE_SECONDS = 5.0  # for the last releases at the end
+
+Place = tuple[str, str]  # names of a project and of its subscription
 
 logger = logging.getLogger("ams.client")
 
@@ -62,33 +65,19 @@ class AsyncWorker:
     """Works on one subscription, once."""
 
     def __init__(
-        self,
-        connections: AsyncConnections,
-        plans: Planner,
-        project: str,
-        subscription: str,
-        handler: AsyncHandler,
-        limits: Limits,
+        self, connections: AsyncConnections, plans: Planner, place: Place, handler: AsyncHandler, limits: Limits
     ) -> None:
-        self._connections = connections
+        self._connections, self._first_plans, self._place = connections, plans, place
         self._plans = replace(plans, retry=ENDLESS_RETRY, on_retry=plans.on_retry or self._note_retry)
-        self._first_plans = plans
-        self._place = project, subscription
-        self._handler = handler
-        self._limits = limits
-        self._lease = 0
-        """Seconds of a lease."""
+        self._handler, self._limits = handler, limits
+        self._lease = 0  # seconds of a lease
         self._taken = 0
-        self._held: dict[str, _Held] = {}
-        """Leased messages by ack id, until their verdict is accepted."""
-        self._waiting: deque[_Held] = deque()
-        """Messages to handle."""
-        self._keeps_order = False
-        """True if messages of an ordering key are handled one after the other."""
+        self._held: dict[str, _Held] = {}  # leased messages by ack id, until their verdict is accepted
+        self._waiting: deque[_Held] = deque()  # messages to handle
+        self._keeps_order = False  # True if messages of an ordering key are handled one after the other
         self._busy_keys: set[str] = set()
         self._handling: dict[asyncio.Task[None], _Held] = {}
-        self._verdicts: dict[_Verdict, list[_Held]] = {}
-        """Verdicts to send."""
+        self._verdicts: dict[_Verdict, list[_Held]] = {}  # verdicts to send
         self._to_say, self._freed = asyncio.Event(), asyncio.Event()
         self._stop, self._at_once = asyncio.Event(), asyncio.Event()
         self._counts: Counter[str] = Counter()
@@ -113,17 +102,10 @@ class AsyncWorker:
     # From beginning to end
 
     async def _work(self) -> None:
-        keeping, saying, looking, pulling, stopping, hurrying = every = [
-            asyncio.create_task(each)
-            for each in (
-                self._keep_leases(),
-                self._say(),
-                self._look_for_stop(),
-                self._pull(),
-                self._stop.wait(),
-                self._at_once.wait(),
-            )
-        ]
+        works = self._keep_leases(), self._say(), self._look_for_stop(), self._pull()
+        waits = self._stop.wait(), self._at_once.wait()
+        every = [asyncio.create_task(each) for each in (*works, *waits)]
+        keeping, saying, looking, pulling, stopping, hurrying = every
         finished = asyncio.create_task(self._nothing_held_after(pulling))
         try:
             await _first({finished, stopping}, {keeping, saying, looking, pulling})
@@ -350,35 +332,27 @@ async def _first(
         others = others - done
 
 
+@dataclass(frozen=True, slots=True)
 class Worker:
     """Works on one subscription, once, for a client for threads."""
 
-    def __init__(
-        self,
-        connections: Connections,
-        plans: Planner,
-        project: str,
-        subscription: str,
-        handler: Handler,
-        limits: Limits,
-    ) -> None:
-        self._connections = connections
-        self._plans = plans
-        self._place = project, subscription
-        self._handler = handler
-        self._limits = limits
+    connections: Connections
+    plans: Planner
+    place: Place
+    handler: Handler
+    limits: Limits
 
     def run(self) -> Worked:
         """Work until it is to stop; return what was done. Raises as `Subscription.work`."""
         return asyncio.run(self._run())
 
     async def _run(self) -> Worked:
-        connections = self._connections.for_asyncio()
-        threads = _Threads(self._limits.concurrency, self._handler)
-        worker = AsyncWorker(connections, self._plans, *self._place, threads.handle, self._limits)
+        connections = AsyncConnections(*self.connections.arguments)
+        threads = _Threads(self.limits.concurrency, self.handler)
+        worker = AsyncWorker(connections, self.plans, self.place, threads.handle, self.limits)
 
         async def close_when_closed() -> None:
-            while not self._connections.is_closed:  # noqa: ASYNC110  # by any thread
+            while not self.connections.is_closed:  # noqa: ASYNC110  # by any thread
                 await asyncio.sleep(STOP_CHECK_SECONDS)
             await connections.close()
 
@@ -413,8 +387,7 @@ class _Threads:
                 ended.set_result(error)
 
         self._jobs.put((message, lambda error: loop.call_soon_threadsafe(end, error)))
-        error = await ended
-        if error is not None:
+        if (error := await ended) is not None:
             raise error
 
     def end(self) -> None:

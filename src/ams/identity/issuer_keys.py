@@ -30,8 +30,7 @@ logger = structlog.get_logger("ams.identity")
 
 MAX_KEYS = 100
 MIN_BITS, MAX_BITS = 2048, 8192  # of an RSA key: RFC 7518, 3.3 refuses smaller ones; larger ones are slow to verify
-MAX_EXPONENT_BITS = 32
-"""Largest exponent of an RSA key; nearly all have 65537. The time of a check grows with it."""
+MAX_EXPONENT_BITS = 32  # largest exponent of an RSA key; nearly all have 65537. The time of a check grows with it
 MAX_ID_CHARACTERS = 255  # characters of a key id and of an algorithm's name
 REFRESH_MS = 3_600_000  # milliseconds until keys in use are fetched again
 KEYS_TTL_MS = 24 * 3_600_000  # milliseconds that keys stay valid while the issuer is down
@@ -107,8 +106,7 @@ class PublishedKey:
         return _ALGORITHMS.get((members["kty"], members.get("crv", "")), ())
 
     def _check(self) -> None:
-        possible = self._algorithms()
-        if not possible:
+        if not (possible := self._algorithms()):
             raise _RefusedKey
         if self.alg not in ("", *possible):
             raise _RefusedKey(f"it is for {self.alg}")
@@ -205,10 +203,8 @@ class IssuerKeyCache(DocumentCache[_Source, Issuer, FetchedKeys]):
         state = await self.get(issuer)
         if state.document is None or not state.is_good(self._clock.monotonic()):
             raise _not_had(issuer)
-        found = _find_key(state.document.keys, kid, algorithm)
-        if found is None:
-            newer = await self.get_newer(issuer)
-            if newer is None:
+        if (found := _find_key(state.document.keys, kid, algorithm)) is None:
+            if (newer := await self.get_newer(issuer)) is None:
                 raise TokenRefused("The token is signed with a key that is not known yet", later=True)
             found = _find_key(newer.document.keys if newer.document else (), kid, algorithm)
             if found is None and newer.failure:
@@ -308,12 +304,8 @@ class IssuerKeyCache(DocumentCache[_Source, Issuer, FetchedKeys]):
         age = max(self._clock.wall() - fetched_on, 0)  # negative when the system clock was set back
         now = self._clock.monotonic()
         file = _File(issuer.url, issuer.jwks_url, fetched_on, [key.as_jwk() for key in found.keys])
-        return Edition(
-            FetchedKeys(*found, generation, fetched_on),
-            now + REFRESH_MS,
-            now + KEYS_TTL_MS - age,
-            msgspec.json.encode(file),
-        )
+        document, data = FetchedKeys(*found, generation, fetched_on), msgspec.json.encode(file)
+        return Edition(document, now + REFRESH_MS, now + KEYS_TTL_MS - age, data)
 
 
 _NO_KEYS = FetchedKeys((), (), NO_GENERATION, Milliseconds(0))

@@ -24,8 +24,7 @@ MAX_QUOTED_CHARACTERS = 100  # characters of a claim in an error
 ALGORITHMS = frozenset(["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"])
 """Algorithms with a public key. With a shared key everybody who checks a token could make one (RFC 8725, 3.1)."""
 
-_TYPES = frozenset({"jwt", "at+jwt"})
-"""Media types of tokens for services; RFC 8725, 3.11 and RFC 9068, 2.1."""
+_TYPES = frozenset({"jwt", "at+jwt"})  # media types of tokens for services; RFC 8725, 3.11 and RFC 9068, 2.1
 _MAX_TIME_SECONDS = 253_402_300_799  # the end of the year 9999, in seconds
 _BASE64URL = re.compile(r"[A-Za-z0-9_-]*")
 _UNSAFE_CHARACTERS = re.compile(r'[^\x20-\x7e]|["\\]')

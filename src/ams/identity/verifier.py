@@ -100,15 +100,13 @@ class Verifier:
             raise TokenRefused("The token has characters that are in no token")
         if token.count(".") == 2:
             return await self._verify_jwt(token, digest)
-        issuer = await self.issuers.for_opaque_tokens()
-        if issuer is None:
+        if (issuer := await self.issuers.for_opaque_tokens()) is None:
             raise TokenRefused("The token is not known here")
         return await self._introspect(issuer, token, digest, {}, None)
 
     async def _verify_jwt(self, token: str, digest: bytes) -> CachedToken:
         header = tokens.header(token)
-        issuer = await self.issuers.by_url(header.issuer_url)
-        if issuer is None:
+        if (issuer := await self.issuers.by_url(header.issuer_url)) is None:
             raise TokenRefused(
                 f"The token is of an issuer that is not known here: {tokens.quote_claim(header.issuer_url)}"
             )
@@ -127,20 +125,15 @@ class Verifier:
         """Ask the issuer about a token. `said` are its own claims; empty if it is not a JWT."""
         if self._refused.get(digest):
             raise _not_active()
-        answer = await self.introspection.ask(issuer, token)
-        if answer is None:
+        if (answer := await self.introspection.ask(issuer, token)) is None:
             self._refused.put(digest, True)
             raise _not_active()
         if any(answer.get(name, said[name]) != said[name] for name in ("iss", "sub") if name in said):
             raise TokenRefused("The token's issuer says that it is another's")
         both = {"iss": issuer.url, **said, **answer}  # RFC 7662, 2.2: an answer may omit any claim
-        now = self.clock.wall()
-        tokens.check(both, issuer, now=now, leeway=self.leeway_seconds)
-        ends = [
-            tokens.expiry(said, self.leeway_seconds),
-            tokens.expiry(answer, self.leeway_seconds),
-            now + ACTIVE_TTL_SECONDS * 1000,
-        ]
+        now, leeway = self.clock.wall(), self.leeway_seconds
+        tokens.check(both, issuer, now=now, leeway=leeway)
+        ends = [tokens.expiry(said, leeway), tokens.expiry(answer, leeway), now + ACTIVE_TTL_SECONDS * 1000]
         expires_on = Milliseconds(min(end for end in ends if end is not None))
         ask_again_on = Milliseconds(self.clock.monotonic() + ACTIVE_TTL_SECONDS * 1000)
         return CachedToken(_verified_login(issuer, both, expires_on), issuer, generation, ask_again_on)
@@ -159,16 +152,9 @@ def _verified_login(issuer: Issuer, said: Mapping[str, Any], expires_on: Millise
         raise TokenRefused(f"The token has more than {MAX_ENTITLEMENTS} entitlements")
     if not all(isinstance(each, str) for each in found):
         raise TokenRefused("The token has entitlements that are no text")
-    return Verified(
-        issuer.name,
-        issuer.url,
-        said["sub"],
-        expires_on,
-        matching_entitlements(issuer.roles, found),
-        _printable_claim(said, "email"),
-        _printable_claim(said, "given_name"),
-        _printable_claim(said, "family_name"),
-    )
+    person = [_printable_claim(said, name) for name in ("email", "given_name", "family_name")]
+    entitlements = matching_entitlements(issuer.roles, found)
+    return Verified(issuer.name, issuer.url, said["sub"], expires_on, entitlements, *person)
 
 
 def _printable_claim(said: Mapping[str, Any], name: str) -> str:

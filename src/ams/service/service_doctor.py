@@ -10,7 +10,6 @@ second look finds it too (`Inconsistencies.intersection`).
 
 import asyncio
 import contextlib
-import platform
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import and_
@@ -23,6 +22,7 @@ from ams.cluster.lease_table import Holder
 from ams.core.clock import Milliseconds, span_text
 from ams.core.errors import NotAllowed, NotAuthenticated, RegistryUnavailable, TopicGone, Unavailable
 from ams.core.names import SubscriptionId, TopicId, subscription_path, topic_path
+from ams.core.telemetry import describe_runtime
 from ams.service.issuers import Issuers, ListedIssuer
 from ams.service.push.configurations import Pushing
 from ams.service.retention import LossTotal
@@ -325,20 +325,8 @@ class ServiceInfo:
     async def version(self, token: str | None) -> Version:
         """Return what runs here; the release only for those who may view. An unknown token is no error."""
         principal = await self.admission.user_of(token)
-        try:
-            distribution = platform.freedesktop_os_release().get("PRETTY_NAME", "")
-        except OSError:
-            distribution = ""
-        return Version(
-            build_time=ams.__released__,
-            golang=f"Python {platform.python_version()}",
-            compiler=platform.python_implementation(),
-            os=platform.system().lower(),
-            architecture=platform.machine(),
-            release=ams.__version__ if principal and _may_view(principal, "version:list") else "",
-            distro=distribution,
-            hostname=self.proxy_hostname,
-        )
+        release = ams.__version__ if principal and _may_view(principal, "version:list") else ""
+        return Version(**describe_runtime(), release=release, hostname=self.proxy_hostname)
 
 
 def _may_view(principal: Principal, action: str) -> bool:

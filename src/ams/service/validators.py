@@ -27,8 +27,7 @@ from ams.storage.database.invalidation import Cache
 from ams.storage.registry.records import AttachedSchema, SchemaContent
 from ams.storage.registry.registry import Registry
 from ams.storage.registry.schemas import NO_SCHEMA
-from ams.validation import Compiled, compile_stored
-from ams.validation.compiled import PROTOBUF
+from ams.validation.compiled import PROTOBUF, Compiled, compile_stored
 from ams.validation.cost import INLINE_UNITS, Budget, OverBudget, WorkTimer
 from ams.validation.long_checks import DATA, MESSAGE, PAYLOAD, TASK_SECONDS, InvalidPiece, LongChecks, Piece, Task
 from ams.validation.protobuf import definition_of, is_compiled, with_descriptor

@@ -13,7 +13,3 @@
 Each revision of a schema is compiled once. Nothing is fetched from other hosts. The work for any schema and message is
 bounded: see `cost`, `long_checks` and `avro`.
 """
-
-from ams.validation.compiled import Compiled, compile_schema, compile_stored
-
-__all__ = ["Compiled", "compile_schema", "compile_stored"]

@@ -222,14 +222,6 @@ def _long(data: bytes, at: int, _depth: int) -> int:
     return _integer(data, at, _LONG)[1]
 
 
-def _float(data: bytes, at: int, _depth: int) -> int:
-    return _skip(data, at, 4)
-
-
-def _double(data: bytes, at: int, _depth: int) -> int:
-    return _skip(data, at, 8)
-
-
 def _boolean(data: bytes, at: int, _depth: int) -> int:
     end = _skip(data, at, 1)
     if data[at] > 1:
@@ -283,7 +275,7 @@ def _integer(data: bytes, at: int, bits: int) -> tuple[int, int]:
 
 
 _PRIMITIVES: Mapping[str, Walk] = {
-    "null": _null, "boolean": _boolean, "int": _int, "long": _long, "float": _float, "double": _double,
+    "null": _null, "boolean": _boolean, "int": _int, "long": _long, "float": _walk_fixed(4), "double": _walk_fixed(8),
     "bytes": _bytes, "string": _string,
 }  # fmt: skip
 

@@ -17,18 +17,8 @@ import msgspec
 
 from ams.core.errors import InvalidInput
 from ams.core.messages import Batch, Message, decoded_data
+from ams.validation import cost
 from ams.validation.avro import AvroSchema, json_schema
-from ams.validation.cost import (
-    HEAVY_WORK,
-    LARGE_BYTES,
-    LIGHT_WORK,
-    MAX_DEPTH,
-    MESSAGE_UNITS,
-    Budget,
-    WorkTimer,
-    matcher,
-    pattern_work,
-)
 from ams.validation.json_schema import JsonSchema
 from ams.validation.protobuf import ProtobufSchema, descriptor_of
 from ams.validation.violations import Violation, quote, violations_text
@@ -38,7 +28,7 @@ JSON_ENCODING = "JSON"
 _ALPHABET = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/")
 MAX_SCHEMA_BYTES = 256 * 1024  # size of a schema as JSON
 MAX_PATTERNS = 30  # regular expressions: each may take 64 KiB compiled, and several times that in use
-_PATTERN_BYTES = {LIGHT_WORK: 2**14, HEAVY_WORK: 2**18}  # memory of a pattern in use, by its work
+_PATTERN_BYTES = {cost.LIGHT_WORK: 2**14, cost.HEAVY_WORK: 2**18}  # memory of a pattern in use, by its work
 _GROWTH_FACTOR = 40  # bytes of memory for each byte of a schema's JSON: the worst case, in use
 
 
@@ -60,17 +50,15 @@ class AttributeRules:
             raise InvalidInput(f"Schema attributes are not valid: {error}") from None
         self._values = {name: frozenset(allowed) for name, allowed in self._part.values.items()}
         self._patterns = {name: _matcher(name, pattern) for name, pattern in self._part.patterns.items()}
-        self._work = {name: pattern_work(pattern) for name, pattern in self._part.patterns.items()}
+        self._work = {name: cost.pattern_work(pattern) for name, pattern in self._part.patterns.items()}
         self._known = frozenset([*self._part.required, *self._part.values, *self._part.patterns])
 
-    def check(self, index: int, attributes: Mapping[str, str], budget: Budget) -> None:
+    def check(self, index: int, attributes: Mapping[str, str], budget: cost.Budget) -> None:
         """Raise `InvalidInput` unless the attributes match all rules, `TooMuch` over the budget."""
         texts = ((work, len(attributes.get(name, ""))) for name, work in self._work.items())
-        budget.spend(
-            len(self._known) + sum(size * (work if size <= LARGE_BYTES else HEAVY_WORK) for work, size in texts)
-        )
-        violations = list(self._violations(attributes))
-        if violations:
+        read = sum(size * (work if size <= cost.LARGE_BYTES else cost.HEAVY_WORK) for work, size in texts)
+        budget.spend(len(self._known) + read)
+        if violations := list(self._violations(attributes)):
             raise InvalidInput(violations_text(f"Message {index} attributes are not valid", violations))
 
     def _violations(self, attributes: Mapping[str, str]) -> Iterator[Violation]:
@@ -98,24 +86,24 @@ class Compiled:
     attributes: AttributeRules | None
     memory: int = 0
 
-    def count_valid(self, batch: Batch, watch: WorkTimer) -> int:
+    def count_valid(self, batch: Batch, watch: cost.WorkTimer) -> int:
         """Return how many leading messages are certainly valid, as far as quick checks can tell."""
         if self.attributes is not None or not isinstance(self.payload, JsonSchema):
             return 0
         return self.payload.count_valid(batch.payloads(), watch)
 
-    def check(self, index: int, message: Message, budget: Budget) -> None:
+    def check(self, index: int, message: Message, budget: cost.Budget) -> None:
         """Check message number `index`. Raises `InvalidInput` with its faults, `TooMuch` over the budget."""
         self.check_data(index, message.data, budget)
         if self.attributes:
             self.attributes.check(index, message.attributes, budget)
 
-    def check_data(self, index: int, data: str, budget: Budget) -> None:
+    def check_data(self, index: int, data: str, budget: cost.Budget) -> None:
         """Check base64 text alone. Raises `InvalidInput`."""
-        budget.spend(MESSAGE_UNITS + len(data) // 32)
+        budget.spend(cost.MESSAGE_UNITS + len(data) // 32)
         self.check_payload(index, decode_data(index, data), budget)
 
-    def check_payload(self, index: int, payload: bytes, budget: Budget) -> None:
+    def check_payload(self, index: int, payload: bytes, budget: cost.Budget) -> None:
         """Check decoded data alone. Raises `InvalidInput`."""
         if self.payload:
             self.payload.check(index, payload, budget)
@@ -134,7 +122,7 @@ def compile_schema(
     memory = check_size([schema, attributes])
     if schema is not None and kind == AVRO and encoding == JSON_ENCODING:
         kind, schema = JSON, json_schema(schema)
-        memory += _GROWTH_FACTOR * len(msgspec.json.encode(schema)) + _PATTERN_BYTES[HEAVY_WORK]
+        memory += _GROWTH_FACTOR * len(msgspec.json.encode(schema)) + _PATTERN_BYTES[cost.HEAVY_WORK]
     payload: AvroSchema | JsonSchema | None = None
     if schema is not None:
         payload = AvroSchema(schema) if kind == AVRO else JsonSchema(schema)
@@ -163,7 +151,7 @@ def decode_data(index: int, data: str) -> bytes:
 
 def _matcher(name: str, pattern: str) -> jsonschema_rs.Validator:
     try:
-        return matcher(pattern)
+        return cost.matcher(pattern)
     except jsonschema_rs.ValidationError:
         text = f"Schema attributes are not valid: pattern of {quote(name)} is no regular expression, or too large"
         raise InvalidInput(text) from None
@@ -173,15 +161,15 @@ def check_size(schema: object) -> int:
     """Return the most memory of a schema in bytes. Raises `InvalidInput` for too many levels, bytes or patterns."""
     found: list[object] = []
     for key, value, depth in _parts(schema):
-        if depth > MAX_DEPTH:
-            raise InvalidInput(f"Schema is nested too deeply: at most {MAX_DEPTH} levels")
+        if depth > cost.MAX_DEPTH:
+            raise InvalidInput(f"Schema is nested too deeply: at most {cost.MAX_DEPTH} levels")
         found += _patterns(key, value)
     size = len(msgspec.json.encode(schema))
     if size > MAX_SCHEMA_BYTES:
         raise InvalidInput(f"Schema is too large: at most {MAX_SCHEMA_BYTES} bytes of JSON")
     if len(found) > MAX_PATTERNS:
         raise InvalidInput(f"Schema has too many patterns: at most {MAX_PATTERNS}")
-    return size * _GROWTH_FACTOR + sum(_PATTERN_BYTES[pattern_work(each)] for each in found)
+    return size * _GROWTH_FACTOR + sum(_PATTERN_BYTES[cost.pattern_work(each)] for each in found)
 
 
 def _patterns(key: str, value: Any) -> list[object]:

@@ -145,13 +145,11 @@ class Effort:
     def _sum(self, schema: Any, depth: int) -> int:
         if depth < 0:
             return 0
-        target = self._target(schema)
-        if target is not None:
+        if (target := self._target(schema)) is not None:
             return min(self._weigh({}) + self._sum(target, depth), MAX_COUNT)
         key = (id(schema), depth)
         if key not in self._known:
-            around = self._around.get(id(schema))
-            if around is None:
+            if (around := self._around.get(id(schema))) is None:
                 around = self._around[id(schema)] = _PlaceWeight()
                 self._add_weights(schema, around, frozenset())
             members, items = (self._work_below(groups, depth - 1) for groups in (around.members, around.items))
@@ -258,8 +256,7 @@ class Weights(NamedTuple):
     names: int  # names looked up in objects
     dividing: int  # numbers divided, or compared digit by digit
     reading: int  # texts read, weighted by their patterns and formats
-    reading_much: int
-    """The same for a malicious text, for which small patterns are as slow as large ones."""
+    reading_much: int  # the same for a malicious text, for which small patterns are as slow as large ones
 
 
 class Load(NamedTuple):

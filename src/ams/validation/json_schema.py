@@ -94,8 +94,7 @@ class JsonSchema:
             document = msgspec.json.decode(data)
         except (ValueError, RecursionError) as error:
             raise InvalidInput(f"Message {index} data is not valid JSON format,{_detail(data, error)}") from None
-        violations = self._violations(document, most, budget)
-        if violations:
+        if violations := self._violations(document, most, budget):
             raise InvalidInput(violations_text(f"Message {index} data is not valid", violations))
 
     def _violations(self, document: Any, most: cost.Extent, budget: cost.Budget) -> Sequence[Violation]:

@@ -1,17 +1,16 @@
 """Long checks: slow checks run in worker processes, with limited time and memory.
 
-Definitions in Protocol Buffers are compiled there too. `check_pieces`, `compile_definition` and `Checker` run in the
-worker (`ams.workers`), `LongChecks` in the service.
+Definitions in Protocol Buffers are compiled there too. `check_pieces` and `compile_definition` run in the worker
+(`ams.workers`), `LongChecks` in the service.
 """
 
 from collections import Counter
 from collections.abc import Hashable, Sequence
-from functools import cache
+from functools import lru_cache
 from typing import NamedTuple
 
 import msgspec
 
-from ams.core.cache import LruCache
 from ams.core.errors import InvalidInput, Overloaded
 from ams.core.messages import parse
 from ams.validation.compiled import MAX_SCHEMA_BYTES, Compiled, compile_stored
@@ -55,30 +54,23 @@ class InvalidPiece(NamedTuple):
     text: str
 
 
-class Checker:
-    """Runs tasks. Caches the revisions compiled last."""
-
-    def __init__(self) -> None:
-        self._compiled: LruCache[tuple[str, str | None, str | None, str], Compiled] = LruCache(_MAX_CACHED_REVISIONS)
-
-    def check(self, task: Task) -> list[InvalidPiece]:
-        """Return the refused pieces."""
-        key = (task.type, task.payload, task.attributes, task.encoding)
-        compiled, refused = self._compiled.get(key), []
-        if compiled is None:
-            compiled = compile_stored(*key)
-            self._compiled.put(key, compiled)
-        for piece in task.pieces:
-            try:
-                _check(compiled, piece)
-            except InvalidInput as error:
-                refused.append(InvalidPiece(piece.index, error.message))
-                if not task.all:
-                    break
-        return refused
+_compile = lru_cache(_MAX_CACHED_REVISIONS)(compile_stored)
 
 
-def _check(compiled: Compiled, piece: Piece) -> None:
+def check_task(task: Task) -> list[InvalidPiece]:
+    """Return the refused pieces. Caches the revisions compiled last."""
+    compiled, refused = _compile(task.type, task.payload, task.attributes, task.encoding), []
+    for piece in task.pieces:
+        try:
+            _check_piece(compiled, piece)
+        except InvalidInput as error:
+            refused.append(InvalidPiece(piece.index, error.message))
+            if not task.all:
+                break
+    return refused
+
+
+def _check_piece(compiled: Compiled, piece: Piece) -> None:
     if piece.form == MESSAGE:
         compiled.check(piece.index, parse(piece.body), Budget())
     elif piece.form == DATA:
@@ -87,7 +79,6 @@ def _check(compiled: Compiled, piece: Piece) -> None:
         compiled.check_payload(piece.index, piece.body, Budget())
 
 
-_checker = cache(Checker)
 _task = msgspec.msgpack.Decoder(Task).decode
 _refusals = msgspec.msgpack.Decoder(list[InvalidPiece]).decode
 _encode = msgspec.msgpack.Encoder().encode
@@ -96,7 +87,7 @@ _encode = msgspec.msgpack.Encoder().encode
 def check_pieces(parts: Sequence[memoryview]) -> Sequence[bytes]:
     """Run a task in a worker: takes a task and returns its refusals, as MessagePack."""
     [task] = parts
-    return [_encode(_checker().check(_task(task)))]
+    return [_encode(check_task(_task(task)))]
 
 
 class LongChecks:

@@ -58,8 +58,7 @@ def _check_file(file: FileDescriptorProto) -> bytes:
 
 def _reason(errors: str) -> str:
     """Return protoc's first error with its line. Later ones are about its temporary files."""
-    found = _LINE.search(errors)
-    if found is None:
+    if (found := _LINE.search(errors)) is None:
         return "schema is not valid: the compiler does not say why"
     line, text = found.groups()
     if text.startswith("Import "):

@@ -80,7 +80,7 @@ async def test_a10_a_list_is_fetched_before_it_ends_and_replaced_by_newer(site: 
     site.clock.advance(2 * 60_000)
     assert await judge_leaf(checks, site.jane) == BELIEVED
     (found,) = checks.lists()
-    assert (found.source, len(found)) == (publishing.url("/root.crl"), 1)
+    assert (found.source, len(found._serials)) == (publishing.url("/root.crl"), 1)
     assert next(checks.counters()).values == [({}, 1)]
 
     withdrawn = site.root.crl([site.jane.certificate], this_update=NOW + 7 * HOUR)

@@ -14,12 +14,12 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from ams.authn.certificates.certificate import load
 from ams.authn.certificates.validation import CertificateChecks
 from ams.authn.http.proxies import Relaying
-from ams.authn.http.tls import AskingContext, Front
+from ams.authn.http.tls import AskingContext, new_server
 from ams.authn.values import PEER, Peer, Presented
 from ams.http.asgi import JSON, Application, Receive, Send, answer
 from ams.storage.audit.trail import FailedLogins
 from ams.web.listener import Listener, ListenerLimits
-from ams.web.server import listen
+from ams.web.server import HttpServer, listen
 from tests.support.certificates import Pair
 from tests.support.loop_thread import on_loop_thread
 from tests.support.waiting import PATIENCE_SECONDS
@@ -112,15 +112,14 @@ def serve_front(pair: Pair, ca: str, *, proxied: bool = False, app: Application 
                 limits: ListenerLimits = LIMITS, **seconds: float) -> Iterator[FrontServer]:  # fmt: skip
     context = AskingContext.make(proxied=proxied)
     context.load_cert_chain(pair.chain, pair.key)
-    front = Front(context=context, limits=limits, **seconds)
-    with on_loop_thread(_serving(front, app)) as ((listener, port), _):
+    with on_loop_thread(_serving(lambda: new_server(app, context, limits, **seconds))) as ((listener, port), _):
         yield FrontServer(listener, port, ca)
 
 
 @contextlib.asynccontextmanager
-async def _serving(front: Front, app: Application) -> AsyncIterator[tuple[Listener, int]]:
+async def _serving(make: Callable[[], HttpServer]) -> AsyncIterator[tuple[Listener, int]]:
     with contextlib.closing(listen("127.0.0.1", 0, "port")) as sock:
-        server = front.server(app)
+        server = make()
         server.start(sock)
         yield server.listener, sock.getsockname()[1]
         await server.stop()

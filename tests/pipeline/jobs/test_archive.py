@@ -41,7 +41,7 @@ from ams.pipeline.jobs.archive import (
 from ams.pipeline.service_calls import Service
 from ams.pipeline.topic_archive import Archiver, alone
 from ams.tables.location import Location
-from ams.validation import compile_stored
+from ams.validation.compiled import compile_stored
 from ams.validation.cost import Budget
 from tests.pipeline.delta import by_duckdb, files_of
 from tests.pipeline.garden import Garden, make_messages

@@ -163,8 +163,7 @@ class Subjects:
     def of(self, leaf: x509.Certificate) -> tuple[bytes, Subject]:
         """Return the fingerprint and subject of a certificate. Raises `CertificateRefused`."""
         fingerprint = hashlib.sha256(leaf.public_bytes(Encoding.DER)).digest()
-        known = self._known.get(fingerprint)
-        if known is None:
+        if (known := self._known.get(fingerprint)) is None:
             try:
                 with ignore_warnings():
                     name, issuer = subject_of(leaf), of_certificate(issuer_of(leaf))
@@ -183,8 +182,7 @@ def subject_sha256(name: x509.Name) -> str:
 
 def unrepresentable(name: x509.Name) -> str | None:
     """Return why the normal form of a subject is ambiguous, or None."""
-    attributes = list(name)
-    if not attributes:
+    if not (attributes := list(name)):
         return "it is empty"
     for oid, count in Counter(each.oid.dotted_string for each in attributes).items():
         if oid in _SINGLE_TYPES and count > 1:
@@ -210,20 +208,14 @@ def subject_of(certificate: x509.Certificate) -> x509.Name:
         return read_name(certificate.tbs_certificate_bytes, SUBJECT)
 
 
-def issuer_of(certificate: x509.Certificate) -> x509.Name:
-    """Return the issuer of a certificate. Raises `ValueError`."""
+def issuer_of(signed: x509.Certificate | x509.CertificateRevocationList) -> x509.Name:
+    """Return the issuer of a certificate or of a revocation list. Raises `ValueError`."""
     try:
-        return certificate.issuer
+        return signed.issuer
     except ValueError:
-        return read_name(certificate.tbs_certificate_bytes, ISSUER)
-
-
-def issuer_of_list(crl: x509.CertificateRevocationList) -> x509.Name:
-    """Return the issuer of a revocation list. Raises `ValueError`."""
-    try:
-        return crl.issuer
-    except ValueError:
-        return read_name(crl.tbs_certlist_bytes, ISSUER)
+        if isinstance(signed, x509.CertificateRevocationList):
+            return read_name(signed.tbs_certlist_bytes, ISSUER)
+        return read_name(signed.tbs_certificate_bytes, ISSUER)
 
 
 def has_signed(signer: x509.Certificate, signature: bytes, body: bytes, algorithm: hashes.HashAlgorithm | None) -> bool:

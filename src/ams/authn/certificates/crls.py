@@ -13,6 +13,7 @@ import asyncio
 import hashlib
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
+from typing import Self
 
 import structlog
 from cryptography import x509
@@ -24,7 +25,7 @@ from ams.authn.certificates.certificate import (
     comparable,
     has_signed,
     ignore_warnings,
-    issuer_of_list,
+    issuer_of,
     milliseconds,
 )
 from ams.authn.certificates.der import find_original, load_mended, parse_mended, to_der
@@ -46,8 +47,7 @@ UNUSED_TTL_MS = 24 * HOUR_MS  # milliseconds until an unused list is dropped
 MAX_CACHED_BYTES = 64 * 1024 * 1024
 """Limit for all cached lists, as published. The least recently used is dropped first; at least one stays."""
 MAX_CACHED_LISTS = 1000
-MAX_REDIRECTS = 3
-"""Redirects of one fetch. CAs move their lists, mostly to `https`; the signature proves a list."""
+MAX_REDIRECTS = 3  # redirects of one fetch. CAs move their lists, mostly to `https`; the signature proves a list
 _KNOWN_EXTENSIONS = (x509.IssuingDistributionPoint, x509.CRLNumber, x509.AuthorityKeyIdentifier)
 
 Key = tuple[str, bytes]  # URL, and fingerprint of the CA
@@ -62,26 +62,21 @@ class Doubt(Exception):
         self.source = source
         self.error = error
 
+    @classmethod
+    def unreachable(cls, url: str) -> Self:
+        """Return the doubt about a list that cannot be fetched (contract 9.3)."""
+        url = without_credentials(url)
+        return cls(url, Unavailable(f"Could not access CRL {url}"))
 
-def unreachable_doubt(url: str) -> Doubt:
-    """Return the doubt about a list that cannot be fetched (contract 9.3)."""
-    url = without_credentials(url)
-    return Doubt(url, Unavailable(f"Could not access CRL {url}"))
+    @classmethod
+    def too_long(cls, url: str) -> Self:
+        """Return the doubt about a list that is too long (contract 9.3)."""
+        return cls(url, Unavailable("Unable to read CRL Data"))
 
-
-def unparsable_doubt(url: str) -> Doubt:
-    """Return the doubt about an answer that is not a list (contract 9.3)."""
-    return Doubt(url, Unavailable("Unable to parse CRL Data"))
-
-
-def too_long_doubt(url: str) -> Doubt:
-    """Return the doubt about a list that is too long (contract 9.3)."""
-    return Doubt(url, Unavailable("Unable to read CRL Data"))
-
-
-def wrong_scope_doubt(source: str, why: str) -> Doubt:
-    """Return the doubt about a list of the right CA that does not cover this certificate."""
-    return Doubt(source, Unavailable(f"The CRL {source} is of no use: {why}"))
+    @classmethod
+    def wrong_scope(cls, source: str, why: str) -> Self:
+        """Return the doubt about a list of the right CA that does not cover this certificate."""
+        return cls(source, Unavailable(f"The CRL {source} is of no use: {why}"))
 
 
 class UnreadableList(Exception):
@@ -116,7 +111,7 @@ class RevocationList:
                 extensions = legible.extensions
                 scopes = (each.value for each in extensions)
                 scope = next((each for each in scopes if isinstance(each, x509.IssuingDistributionPoint)), None)
-                issuer, odd = comparable(issuer_of_list(crl)), _unusable_reason(extensions, scope)
+                issuer, odd = comparable(issuer_of(crl)), _unusable_reason(extensions, scope)
                 since, until = crl.last_update_utc, crl.next_update_utc
             serials = frozenset(each.serial_number for each in crl)
             signed = b"" if text is der else find_original(crl.tbs_certlist_bytes, text, der)
@@ -124,9 +119,6 @@ class RevocationList:
             raise UnreadableList(str(error)) from error
         end = None if until is None else milliseconds(until)
         return cls(source, issuer, milliseconds(since), end, odd, crl, serials, scope, signed)
-
-    def __len__(self) -> int:
-        return len(self._serials)
 
     def is_signed_by(self, issuer: Facts) -> bool:
         """Return whether a CA has signed the list, and may sign lists. The first call is slow for a long list."""
@@ -161,8 +153,7 @@ class RevocationList:
         """Return whether a certificate with this serial number is revoked."""
         if serial not in self._serials:
             return False
-        entry = self._crl.get_revoked_certificate_by_serial_number(serial)
-        if entry is None:
+        if (entry := self._crl.get_revoked_certificate_by_serial_number(serial)) is None:
             return True
         try:
             reason = entry.extensions.get_extension_for_class(x509.CRLReason).value.reason
@@ -239,12 +230,12 @@ class CrlCache(DocumentCache[Key, ListPlace, RevocationList]):
             data = await self._client.get(url, redirects=MAX_REDIRECTS)
             fresh = await asyncio.to_thread(_verify, data, *place)
             if fresh.is_ahead(self._now()):  # stored, it would block all newer lists until then
-                raise wrong_scope_doubt(url, "it is of the future")
+                raise Doubt.wrong_scope(url, "it is of the future")
         except AnswerTooLong as error:
-            raise too_long_doubt(url) from error
+            raise Doubt.too_long(url) from error
         except RequestFailed as error:
             logger.warning("crl.not_fetched", url=without_credentials(url), reason=str(error))
-            raise unreachable_doubt(url) from error
+            raise Doubt.unreachable(url) from error
         except Doubt as doubt:
             logger.warning("crl.not_believed", url=without_credentials(url), reason=str(doubt))
             raise
@@ -280,7 +271,7 @@ def _verify(data: bytes, url: str, issuer: Facts) -> RevocationList:
     try:
         found = RevocationList.read(data, url)
     except UnreadableList as error:
-        raise unparsable_doubt(url) from error
+        raise Doubt(url, Unavailable("Unable to parse CRL Data")) from error
     if not found.is_signed_by(issuer):
         raise Doubt(url, Unavailable(f"The CRL {url} is not signed by the CA of the certificate"))
     return found

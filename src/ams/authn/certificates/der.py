@@ -19,7 +19,7 @@ from cryptography.x509.name import _ASN1Type
 T = TypeVar("T")
 Signed = TypeVar("Signed", x509.Certificate, x509.CertificateRevocationList)
 
-_PEM = re.compile(rb"\s*-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOTALL)
+PEM_BLOCK = re.compile(rb"\s*-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOTALL)
 _BOOLEAN, _INTEGER, _OCTETS, _OID, _VERSION = 0x01, 0x02, 0x04, 0x06, 0xA0
 _CONSTRUCTED = 0x20  # bit of tags of constructed values
 _UTF8, _PRINTABLE, _T61, _IA5 = 0x0C, 0x13, 0x14, 0x16
@@ -30,9 +30,9 @@ MAX_VALUES = 1_000_000  # values visited in one mend: a second of work, and a li
 
 def to_der(data: bytes, label: bytes = b"") -> bytes:
     """Return the DER of PEM or DER: of the PEM block with this label if there is one. Raises `ValueError`."""
-    if not _PEM.match(data):
+    if not PEM_BLOCK.match(data):
         return data
-    blocks = [(each[1], each[2]) for each in _PEM.finditer(data)]
+    blocks = [(each[1], each[2]) for each in PEM_BLOCK.finditer(data)]
     text = next((text for found, text in blocks if found == label), blocks[0][1])
     return base64.b64decode(b"".join(text.split()), validate=True)
 
@@ -40,11 +40,7 @@ def to_der(data: bytes, label: bytes = b"") -> bytes:
 def parse_mended(parse: Callable[[bytes], T], der: bytes) -> tuple[T, bytes]:
     """Parse DER, if needed with invalid PrintableStrings as UTF8String. CAs put `*`, `@` and `_` into them.
 
-    Returns:
-        The value, and the parsed bytes: as many as in `der`; `der` itself if nothing was mended.
-
-    Raises:
-        ValueError: It cannot be parsed that way either.
+    Returns also the parsed bytes: as many as in `der`; `der` itself if nothing was mended. Raises `ValueError`.
     """
     try:
         return parse(der), der
@@ -62,11 +58,7 @@ def find_original(part: bytes, text: bytes, der: bytes) -> bytes:
 
 
 def read_extensions(signed: Signed, load: Callable[[bytes], Signed]) -> x509.Extensions:
-    """Return the extensions of a certificate or a list. Names of authorities in them may have `?` for letters.
-
-    Raises:
-        ValueError: An extension cannot be parsed.
-    """
+    """Return extensions, perhaps with `?` for letters in names of authorities. Raises `ValueError`."""
     try:
         return signed.extensions
     except ValueError:
@@ -81,10 +73,8 @@ def load_mended(signed: Signed, load: Callable[[bytes], Signed]) -> Signed:
 def mend_texts(der: bytes, *, is_lossy: bool = False) -> bytes:
     """Return the DER with every invalid PrintableString as UTF8String.
 
-    With `is_lossy`, texts in Latin-1 have `?` for non-ASCII letters: as UTF-8 they would be longer.
-
-    Raises:
-        ValueError: A value is truncated, or there are more than `MAX_VALUES`.
+    With `is_lossy`, texts in Latin-1 have `?` for non-ASCII letters: as UTF-8 they would be longer. Raises `ValueError`
+    for a truncated value, or more than `MAX_VALUES`.
     """
     changed, place, before, values = bytearray(der), 0, 0, 0
     while place < len(der):

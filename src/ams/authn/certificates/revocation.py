@@ -19,14 +19,7 @@ from cryptography.x509 import ocsp
 from cryptography.x509.oid import AuthorityInformationAccessOID, ExtendedKeyUsageOID
 
 from ams.authn.certificates.certificate import CertificateRefusal, Facts, comparable, has_signed, milliseconds, read_der
-from ams.authn.certificates.crls import (
-    CLOCK_SKEW_MS,
-    CrlCache,
-    Doubt,
-    RevocationList,
-    unreachable_doubt,
-    wrong_scope_doubt,
-)
+from ams.authn.certificates.crls import CLOCK_SKEW_MS, CrlCache, Doubt, RevocationList
 from ams.authn.certificates.der import ISSUER, find_original, parse_mended, read_field, read_signed_body
 from ams.authn.certificates.trust import TrustStore, is_issued_by
 from ams.core.cache import LruCache
@@ -62,10 +55,7 @@ class Revocation:
 
     def __init__(self, fetched: CrlCache, asked: "Responders | None", policy: str, clock: Clock) -> None:
         """`policy` for an unknown status: `refuse` or `warn`."""
-        self._fetched = fetched
-        self._asked = asked
-        self._policy = policy
-        self._clock = clock
+        self._fetched, self._asked, self._policy, self._clock = fetched, asked, policy, clock
         self._warned: LruCache[str, int] = LruCache(_MAX_CACHED_WARNINGS)
 
     async def check(self, chain: Sequence[Facts], trust: TrustStore) -> int:
@@ -106,11 +96,11 @@ class Revocation:
             async with asyncio.timeout_at(link.deadline):
                 state = await self._fetched.get((url, link.issuer))
         except TimeoutError:
-            raise unreachable_doubt(url) from None
+            raise Doubt.unreachable(url) from None
         if state.document is None:
-            raise state.failure or unreachable_doubt(url)
+            raise state.failure or Doubt.unreachable(url)
         if not state.document.is_about(link.certificate, urls):
-            raise wrong_scope_doubt(url, state.document.odd or "it is about other certificates")
+            raise Doubt.wrong_scope(url, state.document.odd or "it is about other certificates")
         try:
             return self._check_list(state.document, link)
         except Doubt as doubt:
@@ -149,8 +139,7 @@ class Revocation:
 
 
 def _list_urls(certificate: Facts) -> tuple[list[str], bool]:
-    points = certificate.extension(x509.CRLDistributionPoints)
-    if points is None:
+    if (points := certificate.extension(x509.CRLDistributionPoints)) is None:
         return [], False
     names = [
         str(name.value)

@@ -12,6 +12,7 @@ revocation list has them.
 """
 
 import asyncio
+import contextlib
 import datetime
 import os
 import re
@@ -37,7 +38,7 @@ from ams.authn.certificates.certificate import (
     subject_of,
 )
 from ams.authn.certificates.crls import RevocationList, UnreadableList
-from ams.authn.certificates.der import to_der
+from ams.authn.certificates.der import PEM_BLOCK, to_der
 from ams.authn.values import UNREADABLE
 from ams.core.clock import Clock, Milliseconds
 from ams.core.coalescing import SingleFlight
@@ -49,7 +50,6 @@ MAX_CHAIN_CERTIFICATES = 16  # certificates from a client that are used, in addi
 
 _CERTIFICATES = re.compile(r".*\.(pem|crt|\d)")
 _LISTS = re.compile(r".*\.r\d")
-_BLOCK = re.compile(rb"-----BEGIN ([A-Z0-9 ]+)-----.*?-----END \1-----", re.DOTALL)
 _NO_ISSUER_CODES = {2, 19, 20, 21}
 """OpenSSL's codes of an incomplete chain, or of one that ends in an unknown self-signed certificate."""
 _TEXTS = {
@@ -98,8 +98,7 @@ class TrustFolder:
     """A folder of authorities. An empty path is an empty folder."""
 
     def __init__(self, folder: str, clock: Clock) -> None:
-        self._folder = folder
-        self._clock = clock
+        self._folder, self._clock = folder, clock
         self._contents: dict[str, _Content] = {}
         self.trust = TrustStore()  # the content read last
         self._looking: SingleFlight[str, None] = SingleFlight()
@@ -127,8 +126,7 @@ class TrustFolder:
                 logger.warning("authorities.none", folder=self._folder, remedy="logins fail until it holds a CA")
 
     def _content(self, path: str, stamp: _Stamp) -> _Content:
-        known = self._contents.get(path)
-        if known is not None and known.stamp == stamp:
+        if (known := self._contents.get(path)) is not None and known.stamp == stamp:
             return known
         fresh = _content(path, stamp)
         if fresh.is_broken and known is not None and known.lists and not known.certificates:
@@ -170,8 +168,8 @@ def _content(path: str, stamp: _Stamp) -> _Content:
 
 def _certificates(path: str, data: bytes) -> tuple[bytes, ...]:
     """Parse the certificates of a file. A broken one is logged, the others count."""
-    blocks = [found[0] for found in _BLOCK.finditer(data) if found[1].endswith(b"CERTIFICATE")]
-    if not blocks and not _BLOCK.search(data):
+    blocks = [found[0] for found in PEM_BLOCK.finditer(data) if found[1].endswith(b"CERTIFICATE")]
+    if not blocks and not PEM_BLOCK.search(data):
         return (_certificate(data),)
     found = []
     for block in blocks:
@@ -194,7 +192,7 @@ def _certificate(data: bytes) -> bytes:
 
 
 def _lists(path: str, data: bytes) -> tuple[RevocationList, ...]:
-    blocks = [found[0] for found in _BLOCK.finditer(data) if found[1] == b"X509 CRL"]
+    blocks = [found[0] for found in PEM_BLOCK.finditer(data) if found[1] == b"X509 CRL"]
     return tuple(RevocationList.read(each, path) for each in blocks or [data])
 
 
@@ -246,20 +244,15 @@ def verified_chain(leaf: Facts, others: Sequence[bytes], trust: TrustStore, now:
         raise CertificateRefusal("unreadable", UNREADABLE) from error
     presented = []
     for each in others[:MAX_CHAIN_CERTIFICATES]:
-        try:
+        with contextlib.suppress(crypto.Error):  # unusable in a chain
             presented.append(crypto.load_certificate(crypto.FILETYPE_ASN1, each))
-        except crypto.Error:  # unusable in a chain
-            continue
-    try:
-        found = crypto.X509StoreContext(_store(trust, now), certificate, presented).get_verified_chain()
-    except crypto.X509StoreContextError as error:
-        if error.errors[0] not in _NO_ISSUER_CODES:
-            raise _refusal(error) from error
-        store = _store(trust, now, crypto.X509StoreFlags.PARTIAL_CHAIN)
+    for flags in (0, crypto.X509StoreFlags.PARTIAL_CHAIN):
         try:
-            found = crypto.X509StoreContext(store, certificate, presented).get_verified_chain()
-        except crypto.X509StoreContextError as other:
-            raise _refusal(other) from other
+            found = crypto.X509StoreContext(_store(trust, now, flags), certificate, presented).get_verified_chain()
+            break
+        except crypto.X509StoreContextError as error:
+            if flags or error.errors[0] not in _NO_ISSUER_CODES:
+                raise _refusal(error) from error
     return [leaf, *(read_der(_der(link)) for link in found[1:])]
 
 
@@ -276,7 +269,7 @@ def _der(certificate: crypto.X509) -> bytes:
     return crypto.dump_certificate(crypto.FILETYPE_ASN1, certificate)
 
 
-def _store(trust: TrustStore, now: Milliseconds, flags: int = 0) -> crypto.X509Store:
+def _store(trust: TrustStore, now: Milliseconds, flags: int) -> crypto.X509Store:
     """Return a store for one verification at one time; takes half a microsecond for each authority.
 
     A store keeps its first time (`X509_STORE_set1_param` overwrites nothing), and pyOpenSSL cannot set the time of a

@@ -61,8 +61,7 @@ class CertificateChecks:
         space: FreeSpace = UNLIMITED,
     ) -> None:
         """`crl_folder` stores fetched lists across restarts, while there is `space`; empty: not stored."""
-        self._settings = settings
-        self._clock = clock
+        self._settings, self._clock = settings, clock
         self._folder = TrustFolder(settings.client_ca, clock)
         self._client = HttpClient(guard)
         self._fetched = CrlCache(self._client, clock, crl_folder, space)
@@ -108,8 +107,7 @@ class CertificateChecks:
         """Yield the gauges."""
         now, lists = self._clock.wall(), self.lists()
         yield figure("ams_authn_authorities", "CAs that clients are checked by.", len(self._folder.trust.authorities))
-        ages = [({"source": each.source}, (now - each.this_update) / 1000) for each in lists]
-        if ages:
+        if ages := [({"source": each.source}, (now - each.this_update) / 1000) for each in lists]:
             yield Figure("ams_authn_list_age_seconds", "Age of each revocation list.", ages)
         bounded = [(each.source, each.next_update) for each in lists if each.next_update is not None]
         if bounded:
@@ -175,8 +173,7 @@ class SystemNames:
     def __init__(
         self, find: Callable[[str], Sequence[str]] = _system_names, wait_seconds: float = WAIT_SECONDS
     ) -> None:
-        self._find = find
-        self._wait_seconds = wait_seconds
+        self._find, self._wait_seconds = find, wait_seconds
         self._places = asyncio.Semaphore(MAX_LOOKUP_THREADS)
 
     async def of(self, address: str) -> Sequence[str]:
@@ -197,8 +194,7 @@ class HostCheck:
     def __init__(
         self, names: SystemNames | None = None, addresses: Callable[[str, int], Awaitable[Sequence[str]]] | None = None
     ) -> None:
-        self._names = names or SystemNames()
-        self._addresses = addresses or Lookups()
+        self._names, self._addresses = names or SystemNames(), addresses or Lookups()
 
     async def check(self, leaf: Facts, address: str) -> None:
         """Raise `CertificateRefusal` unless a name of the address is in the certificate (contract 9.3, always 403)."""
@@ -215,8 +211,7 @@ class HostCheck:
             raise CertificateRefusal("host", f"lookup {ip.reverse_pointer}.: {why}") from error
         if not found:
             raise CertificateRefusal("host", f"lookup {ip.reverse_pointer}.: no such host")
-        confirmed = [name for name in found if await self._leads_to(name, ip)]
-        if not confirmed:
+        if not (confirmed := [name for name in found if await self._leads_to(name, ip)]):
             raise CertificateRefusal("host", f"lookup {found[0]}.: its addresses do not include {ip}")
         if not any(_matches(name, pattern) for name in confirmed for pattern in _dns_names(leaf)):
             raise CertificateRefusal("host", _mismatch_text(leaf, confirmed[0]))
@@ -246,8 +241,7 @@ def _matches(name: str, pattern: str) -> bool:
 
 def _mismatch_text(leaf: Facts, name: str) -> str:
     """Return the error text for a certificate without a host's name (contract 9.3), which ends with a dot there."""
-    names = _dns_names(leaf)
-    if names:
+    if names := _dns_names(leaf):
         return f"x509: certificate is valid for {', '.join(names)}, not {name}."
     commons = [str(each.value) for each in leaf.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
     has_names = leaf.extension(x509.SubjectAlternativeName) is not None

@@ -6,12 +6,12 @@ import re
 import secrets
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import structlog
 
-from ams.authn.http.authentication import Caller, key_of
+from ams.authn.http.authentication import key_of
 from ams.authn.http.errors import MethodNotAllowed, refusal
 from ams.authn.http.json_bodies import encode_body
 from ams.authn.http.routes import AuthnCall, AuthnRoute, Handlers, Reply, Routes
@@ -41,17 +41,6 @@ _GOOD_ID = re.compile(rb"[!-~]{1,128}")
 logger = structlog.get_logger("ams.authn")
 
 
-@dataclass(slots=True)
-class _AuthnRequest:
-    row: AuthnRoute
-    names: dict[str, str]
-    scope: dict[str, Any]
-    headers: Sequence[Header]
-    receive: Receive
-    peer: Peer
-    caller: Caller | None = None
-
-
 class AuthnApp:
     """API v1 of the certificate service."""
 
@@ -64,10 +53,7 @@ class AuthnApp:
         deadline_seconds: float = DEADLINE_SECONDS,
         body_seconds: float = DEADLINE_SECONDS,
     ) -> None:
-        self._gate = handlers.gate
-        self._trail = trail
-        self._clock = clock
-        self._deadline = deadline_seconds
+        self._gate, self._trail, self._clock, self._deadline = handlers.gate, trail, clock, deadline_seconds
         self._bodies = Bodies(SMALL_BODY, MAX_BUFFERED_BYTES, body_seconds)
         self._routes = Routes(handlers.rows())
         self._prefix = secrets.token_hex(4)
@@ -103,19 +89,22 @@ class AuthnApp:
             refused = refusal(error)
             return refused.code, refused.body, refused.headers
         peer: Peer = scope.get(PEER) or Peer((scope.get("client") or ("",))[0])
-        request = _AuthnRequest(row, names, scope, scope["headers"], receive, peer)
-        made, failure = await self._outcome(request)
-        if _is_audited(request, made.code):
-            await self._record(request, made, failure.message if failure else "")
+        body = partial(self._read_body, row, receive)
+        call = AuthnCall(scope["path"], names, scope["query_string"], scope["headers"], peer, body)
+        made, failure = await self._outcome(row, call)
+        if _is_audited(row, call, made.code):
+            await self._record(row, call, made, failure.message if failure else "")
         if failure is not None:
             return failure.code, failure.body, failure.headers
         more = [(b"etag", strong_etag(made.version).encode())] if made.version else []
         return made.code, b"" if made.code == 204 else encode_body(made.body), more
 
-    async def _outcome(self, request: _AuthnRequest) -> tuple[Reply, Refusal | None]:
+    async def _outcome(self, row: AuthnRoute, call: AuthnCall) -> tuple[Reply, Refusal | None]:
         try:
             async with asyncio.timeout(self._deadline):
-                return await self._carry_out(request), None
+                if not row.open:
+                    await self._admit(row, call)
+                return await row.handler(call), None
         except ClientLeft:
             raise
         except TimeoutError:
@@ -127,60 +116,48 @@ class AuthnApp:
             raised = error
         refused = refusal(raised)
         if refused.code >= 500:  # this service or another one is at fault
+            path, kind = without_secrets(call.path), type(raised).__name__
+            shown = None if isinstance(raised, AmsError) and raised.retriable else raised
             await logger.aerror(
-                "request.failed",
-                action=request.row.action,
-                path=without_secrets(request.scope["path"]),
-                error=type(raised).__name__,
-                reason=refused.message,
-                exc_info=None if isinstance(raised, AmsError) and raised.retriable else raised,
+                "request.failed", action=row.action, path=path, error=kind, reason=refused.message, exc_info=shown
             )
         return Reply(refused.code), refused
 
-    async def _carry_out(self, request: _AuthnRequest) -> Reply:
-        row, headers, query, peer = request.row, request.headers, request.scope["query_string"], request.peer
+    async def _admit(self, row: AuthnRoute, call: AuthnCall) -> None:
+        caller = call.caller = await self._gate.admit(call.headers, call.query, call.peer.address)
+        if not caller.looks or (row.changes and not caller.changes) or (row.of_keys and not caller.keys):
+            raise NotAllowed
 
-        async def admit() -> None:
-            caller = request.caller = await self._gate.admit(headers, query, peer.address)
-            if not caller.looks or (row.changes and not caller.changes) or (row.of_keys and not caller.keys):
-                raise NotAllowed
+    async def _read_body(self, row: AuthnRoute, receive: Receive, call: AuthnCall) -> bytes:
+        began = time.monotonic()
+        read = await self._bodies.read(call.headers, receive)
+        if time.monotonic() - began > RECHECK_AFTER_SECONDS:
+            await self._admit(row, call)
+        return read
 
-        async def body() -> bytes:
-            began = time.monotonic()
-            read = await self._bodies.read(headers, request.receive)
-            if time.monotonic() - began > RECHECK_AFTER_SECONDS:
-                await admit()
-            return read
-
-        if not row.open:
-            await admit()
-        return await row.handler(AuthnCall(request.names, query, headers, peer, body))
-
-    async def _record(self, request: _AuthnRequest, made: Reply, reason: str) -> None:
-        resource = without_secrets(request.scope["path"].removeprefix("/v1") + made.name)
+    async def _record(self, row: AuthnRoute, call: AuthnCall, made: Reply, reason: str) -> None:
+        resource = without_secrets(call.path.removeprefix("/v1") + made.name)
         event = new_event(
-            self._clock.wall(), "authn", request.row.action, resource, code=made.code,
-            actor=request.caller.name if request.caller else "", address=request.peer.address,
+            self._clock.wall(), "authn", row.action, resource, code=made.code,
+            actor=call.caller.name if call.caller else "", address=call.peer.address,
             reason=without_secrets(reason), request=REQUEST.get().decode("latin-1"),
         )  # fmt: skip
         await self._trail.record(event)
 
     def _request_id(self, headers: Sequence[Header]) -> bytes:
-        for name, value in headers:
-            if name == REQUEST_ID and _GOOD_ID.fullmatch(value):
-                return value
-        return f"{self._prefix}-{next(self._count):x}".encode()
+        good = (value for name, value in headers if name == REQUEST_ID and _GOOD_ID.fullmatch(value))
+        return next(good, None) or f"{self._prefix}-{next(self._count):x}".encode()
 
 
-def _is_audited(request: _AuthnRequest, code: int) -> bool:
+def _is_audited(row: AuthnRoute, call: AuthnCall, code: int) -> bool:
     """Return whether a request is recorded: every change, even if refused, and every 403. Logins record themselves.
 
     Of unknown callers only wrong keys are recorded, whose rate is limited. Recording refused requests beyond that
     limit, or those without a key, would fill the disk.
     """
-    if request.caller is None:
-        return code == 401 and bool(key_of(request.headers, request.scope["query_string"]))
-    return request.row.changes or code == 403
+    if call.caller is None:
+        return code == 401 and bool(key_of(call.headers, call.query))
+    return row.changes or code == 403
 
 
 def _cross_origin(headers: Sequence[Header]) -> tuple[Header, ...]:

@@ -38,8 +38,7 @@ class AmsUsers:
     """Asks AMS for the user of a token, and caches the answer."""
 
     def __init__(self, endpoint: str, ca: str | None = None) -> None:
-        self._endpoint = endpoint
-        self._ca = ca
+        self._endpoint, self._ca = endpoint, ca
         self._known: ExpiringCache[bytes, tuple[tuple[str, bool] | None]] = ExpiringCache(
             MAX_CACHED_TOKENS, CACHE_SECONDS, lambda: time.monotonic()
         )
@@ -47,8 +46,7 @@ class AmsUsers:
     async def find_user(self, token: str) -> tuple[str, bool] | None:
         """Return the user's name and whether it is a service administrator; None for an unknown token."""
         digest = hashlib.sha256(token.encode()).digest()
-        known = self._known.get(digest)
-        if known is not None:
+        if (known := self._known.get(digest)) is not None:
             return known[0]
         found = await self._ask(token)
         self._known.put(digest, (found,))
@@ -76,10 +74,8 @@ class ManagementGate:
     """Admits management requests. Blocks addresses with many failures for a while, except for the management key."""
 
     def __init__(self, store: Store, management_key: str, attempts: LoginLimit, users: AmsUsers | None = None) -> None:
-        self._store = store
+        self._store, self._attempts, self._users = store, attempts, users
         self._management_key = _digest(management_key)
-        self._attempts = attempts
-        self._users = users
 
     async def admit(self, headers: Sequence[Header], query: bytes, address: str) -> Caller:
         """Return the caller, possibly without rights. Raises `RateLimited`, `NotAuthenticated`, `ServiceFailed`."""
@@ -89,8 +85,7 @@ class ManagementGate:
         self._attempts.check(address)
         if not given:
             raise NotAuthenticated(WRONG_CREDENTIALS)
-        caller = await self._caller(given)
-        if caller is None:
+        if (caller := await self._caller(given)) is None:
             self._attempts.count_failure(address)
             raise NotAuthenticated(WRONG_CREDENTIALS)
         return caller
@@ -107,8 +102,7 @@ class ManagementGate:
     async def _caller(self, given: str) -> Caller | None:
         if len(given) > MAX_KEY_CHARACTERS or not given.isascii() or not given.isprintable():
             return None
-        key = await self._store.keys.find(given)
-        if key is not None:
+        if (key := await self._store.keys.find(given)) is not None:
             return Caller(f"key {key.name}", changes=key.scope != READ)
         user = await self._users.find_user(given) if self._users is not None else None
         if user is None:

@@ -44,8 +44,7 @@ def encode_body(body: object) -> bytes:
 
 
 def _first_value(text: str) -> Any:
-    begun = text.lstrip(_BLANKS)
-    if not begun:
+    if not (begun := text.lstrip(_BLANKS)):
         raise _malformed_error("EOF")
     try:
         return _DECODER.raw_decode(begun)[0]

@@ -103,11 +103,9 @@ class Relaying:
     def __init__(
         self, app: Application, header: str, names: Sequence[str], checks: CertificateChecks, failures: FailedLogins
     ) -> None:
-        self._app = app
+        self._app, self._checks, self._failures = app, checks, failures
         self._header = header.lower().encode()
         self._names = frozenset(normalise_name(each) for each in names)
-        self._checks = checks
-        self._failures = failures
 
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         """Pass a request on with its client; refuse one whose header is not from a listed proxy."""

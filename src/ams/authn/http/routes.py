@@ -4,8 +4,7 @@ A variable of a path is one segment, decoded after the path was split.
 """
 
 import asyncio
-import platform
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
@@ -14,26 +13,21 @@ from urllib.parse import unquote
 import ams
 from ams.authn import values
 from ams.authn.http import json_bodies
-from ams.authn.http.authentication import ManagementGate
+from ams.authn.http.authentication import Caller, ManagementGate
 from ams.authn.http.errors import MethodNotAllowed
 from ams.authn.login import Login
-from ams.authn.management import (
-    AuthMethods,
-    ManagementKeys,
-    ServiceTypes,
-    SubjectBindings,
-    mask_secrets,
-    require_kind,
-    without_logins,
-)
+from ams.authn.management import AuthMethods, ServiceTypes, SubjectBindings, create_key, mask_secrets, without_logins
+from ams.authn.settings import AuthnSettings
 from ams.authn.store import Store
 from ams.authn.store.records import Page, PageRequest
 from ams.authn.values import Peer
 from ams.core.clock import optional_date, resource_date
 from ams.core.errors import BadRequest, NotFound, RegistryUnavailable
+from ams.core.telemetry import describe_runtime
 from ams.core.versions import Precondition, read_if_match, version_of
 from ams.http.asgi import Header, query_value
 from ams.storage.audit.event import LOGIN
+from ams.storage.audit.records import event_filter, listing
 from ams.wire import authn as wire
 from ams.wire.authn import AuthMethodFields, BindingFields, KeyFields, ServiceTypeFields
 from ams.wire.base import Object, Request
@@ -45,29 +39,25 @@ Shown = TypeVar("Shown", bound=Object)
 TYPES = "/service-types"
 TYPE = TYPES + "/{service-type}"
 HOST = TYPE + "/hosts/{host}"
-CHANGE_ACTIONS = frozenset(
-    f"{kind}:{verb}"
-    for kind, verbs in {
-        "service-types": ("create", "update", "delete"), "auth-methods": ("create", "update", "delete"),
-        "bindings": ("create", "update", "delete"), "keys": ("create", "delete"),
-    }.items()
-    for verb in verbs
-)  # fmt: skip
+_KINDS, _VERBS = ("service-types", "auth-methods", "bindings"), ("create", "update", "delete")
+CHANGE_ACTIONS = frozenset([f"{kind}:{verb}" for kind in _KINDS for verb in _VERBS] + ["keys:create", "keys:delete"])
 """Audited actions: those of rows with `changes`."""
 PAGE_NOT_FOUND = "Page not found"
 HEALTH_SECONDS = 2.0
 _MAX_DIGITS = 9
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class AuthnCall:
-    """An admitted request; `names` are variables of the path."""
+    """A request; `names` are variables of the path. `body` reads its body."""
 
+    path: str
     names: Mapping[str, str]
     query: bytes
     headers: Sequence[Header]
     peer: Peer
-    body: Callable[[], Awaitable[bytes]]
+    body: Callable[["AuthnCall"], Awaitable[bytes]]
+    caller: Caller | None = None  # None before admission
 
     @property
     def expected_version(self) -> Precondition:
@@ -80,7 +70,7 @@ class AuthnCall:
 
     async def read_body(self, fields: type[T]) -> T:
         """Return the parsed body. Raises `BadRequest`."""
-        return json_bodies.read_body(await self.body(), fields)
+        return json_bodies.read_body(await self.body(self), fields)
 
     def page(self) -> PageRequest:
         """Return the requested page; everything without `pageSize`. Raises `BadRequest`."""
@@ -150,136 +140,107 @@ def _match(pattern: Sequence[str], segments: Sequence[str]) -> dict[str, str] | 
     return names
 
 
-AuditAnswer = Callable[[AuthnCall, Collection[str]], Awaitable[object]]
-"""Answers a request for the audit log of these actions with the object that is written as JSON."""
-
-
-@dataclass(slots=True, kw_only=True)
 class Handlers:
-    """Handlers of all routes, by use case."""
+    """Handlers of all routes."""
 
-    gate: ManagementGate
-    store: Store
-    service_types: ServiceTypes
-    auth_methods: AuthMethods
-    bindings: SubjectBindings
-    keys: ManagementKeys
-    login: Login
-    audit: AuditAnswer | None = None
+    def __init__(self, gate: ManagementGate, store: Store, login: Login, settings: AuthnSettings) -> None:
+        self.gate = gate
+        self._store, self._login = store, login
+        self._service_types = ServiceTypes(store, settings)
+        self._auth_methods, self._bindings = AuthMethods(store), SubjectBindings(store)
 
     def rows(self) -> list[AuthnRoute]:
         """Return the rows of the route table."""
-        method, binding, key = HOST + "/authm", "/bindings/{name}", "/keys/{name}"
-        rows = [
+        method, binding, key, store = HOST + "/authm", "/bindings/{name}", "/keys/{name}", self._store
+        return [
             AuthnRoute("POST", TYPES, "service-types:create", self._create_type, changes=True),
-            AuthnRoute("GET", TYPES, "service-types:list", self._list_types),
-            *_of_one(TYPE, "service-types", self._type, self.service_types, ServiceTypeFields, _service_type),
+            AuthnRoute("GET", TYPES, "service-types:list", _all(store.service_types, wire.ServiceTypes, _service_type)),
+            *_of_one(TYPE, "service-types", self._type, self._service_types, ServiceTypeFields, _service_type),
             AuthnRoute("POST", TYPE + "/authm", "auth-methods:create", self._create_method, changes=True),
             *_of_one(
-                method, "auth-methods", self._stored_method, self.auth_methods, AuthMethodFields, _method, mask_secrets
+                method, "auth-methods", self._stored_method, self._auth_methods, AuthMethodFields, _method, mask_secrets
             ),
-            AuthnRoute("GET", "/authm", "auth-methods:list", self._list_methods),
+            AuthnRoute("GET", "/authm", "auth-methods:list", _all(store.auth_methods, wire.AuthMethods, _method)),
             AuthnRoute("GET", HOST + "/bindings", "bindings:list", self._list_host_bindings),
             AuthnRoute("POST", binding, "bindings:create", self._create_binding, changes=True),
-            AuthnRoute("GET", "/bindings", "bindings:list", self._list_bindings),
-            *_of_one(binding, "bindings", self._binding, self.bindings, BindingFields, _binding, without_logins),
+            AuthnRoute("GET", "/bindings", "bindings:list", _all(store.bindings, wire.Bindings, _binding)),
+            *_of_one(binding, "bindings", self._binding, self._bindings, BindingFields, _binding, without_logins),
             AuthnRoute("GET", "/keys", "keys:list", self._list_keys, of_keys=True),
             AuthnRoute("POST", key, "keys:create", self._create_key, changes=True, of_keys=True),
             AuthnRoute("DELETE", key, "keys:delete", self._delete_key, changes=True, of_keys=True),
             AuthnRoute("GET", HOST + ":authx509", LOGIN, self._log_in, open=True),
             AuthnRoute("GET", "/version", "version:show", self._show_version, open=True),
             AuthnRoute("GET", "/health", "health:show", self._show_health, open=True),
+            AuthnRoute("GET", "/audit", "audit:list", self._list_events, of_keys=True),
         ]
-        if self.audit is not None:
-            audit = self.audit
-
-            async def show_audit(asked: AuthnCall) -> Reply:
-                return Reply(200, await audit(asked, CHANGE_ACTIONS))
-
-            rows.append(AuthnRoute("GET", "/audit", "audit:list", show_audit, of_keys=True))
-        return rows
 
     async def _create_type(self, asked: AuthnCall) -> Reply:
-        made = await self.service_types.create(await asked.read_body(ServiceTypeFields))
+        made = await self._service_types.create(await asked.read_body(ServiceTypeFields))
         return Reply(201, _service_type(made), f"/{made.name}")
 
-    async def _list_types(self, asked: AuthnCall) -> Reply:
-        page = await self.store.service_types.page(asked.page())
-        return Reply(200, wire.ServiceTypes([_service_type(each) for each in page.items], page.next_token))
-
     async def _type(self, asked: AuthnCall) -> values.ServiceType:
-        return await self.service_types.get(asked.names["service-type"])
+        return await self._service_types.get(asked.names["service-type"])
 
     async def _create_method(self, asked: AuthnCall) -> Reply:
         service_type = await self._type(asked)
-        require_kind(service_type)
-        made = await self.auth_methods.create(service_type, await asked.read_body(AuthMethodFields))
+        self._auth_methods.require_kind(service_type)
+        made = await self._auth_methods.create(service_type, await asked.read_body(AuthMethodFields))
         return Reply(201, _method(made), f"/{made.host}")
 
     async def _stored_method(self, asked: AuthnCall) -> values.AuthMethod:
-        return await self.auth_methods.get(await self._type(asked), asked.names["host"])
-
-    async def _list_methods(self, asked: AuthnCall) -> Reply:
-        page = await self.store.auth_methods.page(asked.page())
-        return Reply(200, wire.AuthMethods([_method(each) for each in page.items], page.next_token))
+        return await self._auth_methods.get(await self._type(asked), asked.names["host"])
 
     async def _list_host_bindings(self, asked: AuthnCall) -> Reply:
         service_type = await self._type(asked)
         host, identifier = asked.names["host"], asked.parameter("authID")
         if identifier:
-            found = await self.bindings.of_identifier(service_type, host, identifier)
-            return _binding_page(Page([found]))
-        return _binding_page(await self.bindings.of_host(service_type, host, asked.page()))
+            page = Page([await self._bindings.of_identifier(service_type, host, identifier)])
+        else:
+            page = await self._bindings.of_host(service_type, host, asked.page())
+        return _listing(wire.Bindings, _binding, page)
 
     async def _create_binding(self, asked: AuthnCall) -> Reply:
-        made = await self.bindings.create(asked.names["name"], await asked.read_body(BindingFields))
+        made = await self._bindings.create(asked.names["name"], await asked.read_body(BindingFields))
         return Reply(201, _binding(made))
 
-    async def _list_bindings(self, asked: AuthnCall) -> Reply:
-        return _binding_page(await self.store.bindings.page(asked.page()))
-
     async def _binding(self, asked: AuthnCall) -> values.SubjectBinding:
-        return await self.bindings.get(asked.names["name"])
+        return await self._bindings.get(asked.names["name"])
 
     async def _list_keys(self, asked: AuthnCall) -> Reply:
-        return Reply(200, wire.Keys([_key(each) for each in await self.store.keys.all()]))
+        return Reply(200, wire.Keys([_key(each) for each in await self._store.keys.all()]))
 
     async def _create_key(self, asked: AuthnCall) -> Reply:
         fields = await asked.read_body(KeyFields)
-        return Reply(201, _key(*await self.keys.create(asked.names["name"], fields.scope)))
+        return Reply(201, _key(*await create_key(self._store, asked.names["name"], fields.scope)))
 
     async def _delete_key(self, asked: AuthnCall) -> Reply:
-        await self.keys.delete(asked.names["name"])
+        await self._store.keys.delete(asked.names["name"])
         return Reply(204)
 
+    async def _list_events(self, asked: AuthnCall) -> Reply:
+        filters = event_filter(asked.parameter, CHANGE_ACTIONS)
+        page = asked.page()
+        return Reply(200, await listing(self._store.events, filters, page.size, page.token))
+
     async def _log_in(self, asked: AuthnCall) -> Reply:
-        token = await self.login.token(asked.names["service-type"], asked.names["host"], asked.peer)
+        token = await self._login.token(asked.names["service-type"], asked.names["host"], asked.peer)
         return Reply(200, wire.Token(token))
 
     async def _show_version(self, asked: AuthnCall) -> Reply:
         """Show the version; the release only to callers with a valid key (contract 3)."""
         known = await self.gate.knows(asked.headers, asked.query, asked.peer.address)
-        version = Version(
-            build_time=ams.__released__,
-            golang=f"Python {platform.python_version()}",
-            compiler=platform.python_implementation(),
-            os=platform.system().lower(),
-            architecture=platform.machine(),
-            release=ams.__version__ if known else "",
-            distro=_distribution(),
-        )
-        return Reply(200, version)
+        return Reply(200, Version(**describe_runtime(), release=ams.__version__ if known else ""))
 
     async def _show_health(self, asked: AuthnCall) -> Reply:
         """Show the state of the service and its database; always 200 (15, A19)."""
-        wrong = self.store.away
+        wrong = self._store.away
         if wrong is None:
             try:
                 async with asyncio.timeout(HEALTH_SECONDS):
-                    await self.store.check()
+                    await self._store.check()
             except (RegistryUnavailable, TimeoutError):
                 wrong = "the database does not answer"
-        wrong = wrong or self.store.refusal
+        wrong = wrong or self._store.refusal
         return Reply(200, {"status": "warning" if wrong else "ok", "database": wrong or "ok"})
 
 
@@ -294,12 +255,11 @@ def _of_one(
         return Reply(200, shape(found), version=version_of(seen(found)))
 
     async def update(asked: AuthnCall) -> Reply:
-        return Reply(
-            200, shape(await cases.update(await find(asked), await asked.read_body(fields), asked.expected_version))
-        )
+        found, body, expected = await find(asked), await asked.read_body(fields), asked.expected_version
+        return Reply(200, shape(await cases.update(found, body, expected.seen_by(seen))))
 
     async def delete(asked: AuthnCall) -> Reply:
-        await cases.delete(await find(asked), asked.expected_version)
+        await cases.records.delete(await find(asked), asked.expected_version.seen_by(seen))
         return Reply(204)
 
     yield AuthnRoute("GET", path, f"{kind}:show", show)
@@ -320,16 +280,16 @@ def _method(value: values.AuthMethod) -> wire.AuthMethod:
     return _wire_record(wire.AuthMethod, mask_secrets(value))
 
 
-def _binding_page(page: Page[values.SubjectBinding]) -> Reply:
-    return Reply(200, wire.Bindings([_binding(each) for each in page.items], page.next_token))
+def _all(records: Any, kind: Callable[[list[Any], str], object], shape: Callable[[Any], object]) -> Handler:
+    async def list_page(asked: AuthnCall) -> Reply:
+        return _listing(kind, shape, await records.page(asked.page()))
+
+    return list_page
+
+
+def _listing(kind: Callable[[list[Any], str], object], shape: Callable[[Any], object], page: Page[Any]) -> Reply:
+    return Reply(200, kind([shape(each) for each in page.items], page.next_token))
 
 
 def _key(value: values.ManagementKey, secret: str = "") -> wire.Key:
     return wire.Key(value.name, value.scope, resource_date(value.created_on), secret)
-
-
-def _distribution() -> str:
-    try:
-        return platform.freedesktop_os_release().get("PRETTY_NAME", "")
-    except OSError:
-        return ""

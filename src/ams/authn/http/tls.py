@@ -15,7 +15,6 @@ import contextlib
 import functools
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, cast
 
 import structlog
@@ -36,8 +35,7 @@ from ams.web.server import HttpServer
 logger = structlog.get_logger("ams.authn.tls")
 
 MAX_CACHED_CERTIFICATES = 2_000  # cached parsed certificates of clients
-MAX_CACHED_BYTES = 8 * 1024
-"""Largest certificate that is cached: any client may send one of 100 kB."""
+MAX_CACHED_BYTES = 8 * 1024  # largest certificate that is cached: any client may send one of 100 kB
 _CHUNK = 65536
 
 
@@ -78,18 +76,16 @@ class _AskingConnection:
     ) -> None:
         self._connection = SSL.Connection(context, None)
         self._connection.set_accept_state()
-        self._incoming = incoming
-        self._outgoing = outgoing
+        self._incoming, self._outgoing, self.preface = incoming, outgoing, preface
         self._awaited = preface  # until it is complete
         self._fed = False  # True: OpenSSL may have data to decrypt
-        self.preface = preface
         self.context = None
 
     def read_presented(self) -> Presented | None:
-        shown = self._connection.get_peer_certificate()
-        if shown is None:
+        if (shown := self._connection.get_peer_certificate()) is None:
             return None
-        der, *chain = map(_der, [shown, *(self._connection.get_peer_cert_chain() or [])])
+        presented = [shown, *(self._connection.get_peer_cert_chain() or [])]
+        der, *chain = [crypto.dump_certificate(crypto.FILETYPE_ASN1, each) for each in presented]
         try:
             leaf, signed = load(der)
             leaf = _cached_certificate(leaf) if len(der) <= MAX_CACHED_BYTES else _parse_fully(leaf)
@@ -157,8 +153,7 @@ class _AskingConnection:
     def _feed(self) -> None:
         data = self._incoming.read() if self._incoming.pending else b""
         if self._awaited is not None:
-            rest = self._awaited.feed(data)
-            if rest is None:
+            if (rest := self._awaited.feed(data)) is None:
                 raise SSL.WantReadError
             self._awaited, data = None, rest
         if data:
@@ -184,10 +179,6 @@ def _openssl_context(chain: str, key: str) -> SSL.Context:
     return context
 
 
-def _der(shown: crypto.X509) -> bytes:
-    return crypto.dump_certificate(crypto.FILETYPE_ASN1, shown)
-
-
 @functools.lru_cache(maxsize=MAX_CACHED_CERTIFICATES)
 def _cached_certificate(certificate: x509.Certificate) -> x509.Certificate:
     """Return the cached object of an equal certificate: parsing is most of the work."""
@@ -206,40 +197,33 @@ def _reason(error: Exception) -> str:
     return str(found)
 
 
-@dataclass(slots=True, kw_only=True)
-class Front:
-    """Limits and TLS of the port. Read seconds apply to a whole request, and again to its body (contract 11)."""
+def new_server(
+    app: Application,
+    context: AskingContext,
+    limits: ListenerLimits,
+    *,
+    head_seconds: float = 5.0,
+    read_seconds: float = 5.0,
+    idle_seconds: float = 60.0,
+) -> HttpServer:
+    """Return the server of an application, which finds a `Peer` in the scope of each request.
 
-    context: AskingContext
-    limits: ListenerLimits
-    read_seconds: float = 5.0
-    head_seconds: float = 5.0
-    idle_seconds: float = 60.0
-    max_header_bytes: int = 64 * 2**10
+    Read seconds apply to a whole request, and again to its body (contract 11).
+    """
 
-    def server(self, app: Application) -> HttpServer:
-        """Return a server of an application, which finds a `Peer` in the scope of each request."""
+    def open_exchange(connection: HttpConnection, request: RequestHead) -> AsgiExchange:
+        peer = cast("_PeerConnection", connection).peer
+        return AsgiExchange(connection, app, request, extensions={PEER: peer})
 
-        def open_exchange(connection: HttpConnection, request: RequestHead) -> AsgiExchange:
-            peer = cast("_PeerConnection", connection).peer
-            return AsgiExchange(connection, app, request, extensions={PEER: peer})
-
-        port = Port(
-            open_exchange,
-            refusal,
-            max_header_bytes=self.max_header_bytes,
-            head_seconds=min(self.head_seconds, self.read_seconds),
-            body_seconds=self.read_seconds,
-            idle_seconds=self.idle_seconds,
-        )
-        return HttpServer("api", port, self.limits, context=self.context, connection=_PeerConnection)
+    head_seconds = min(head_seconds, read_seconds)
+    port = Port(open_exchange, refusal, head_seconds=head_seconds, body_seconds=read_seconds, idle_seconds=idle_seconds)
+    return HttpServer("api", port, limits, context=context, connection=_PeerConnection)
 
 
 class _PeerConnection(HttpConnection):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as of every stream
         super().connection_made(transport)
-        preface = self._tls.preface
-        if preface is not None and preface.client is not None:
+        if (preface := self._tls.preface) is not None and preface.client is not None:
             self.client = preface.client
 
     @functools.cached_property

@@ -2,40 +2,34 @@
 
 import asyncio
 from collections.abc import Sequence
-from typing import Self
+from typing import Any, Self
 
-from sqlalchemy import Connection, delete, insert, select
+from sqlalchemy import Connection, Row, delete, insert, select
 
 from ams.authn.store.records import AuthMethodRecords, BindingRecords, ServiceTypeRecords
-from ams.authn.store.tables import AUTHN, keys, sealing
+from ams.authn.store.tables import AUTHN, audit, keys, sealing
 from ams.authn.values import ManagementKey
 from ams.core.clock import Clock, SystemClock
-from ams.core.errors import AlreadyExists, RegistryUnavailable
+from ams.core.errors import AlreadyExists, NotFound, RegistryUnavailable
+from ams.storage.audit.records import AuditRecords
 from ams.storage.database.database import Database, open_database
 from ams.storage.free_space import UNLIMITED, FreeSpace
 from ams.storage.secrets import Secrets
-
-__all__ = ["Store"]
 
 
 class KeyRecords:
     """Keys by name and by secret. Not cached: a revoked key is refused at once."""
 
     def __init__(self, database: Database, secrets: Secrets) -> None:
-        self._database = database
-        self._secrets = secrets
+        self._database, self._secrets = database, secrets
 
     async def find(self, secret: str) -> ManagementKey | None:
         """Return the key with this secret, or None."""
-        query = select(keys).where(keys.c.digest == self._secrets.digest(secret))
-        row = await self._database.read(lambda connection: connection.execute(query).first())
-        return ManagementKey(name=row.name, scope=row.scope, created_on=row.created_on) if row else None
+        return await self._database.row(select(keys).where(keys.c.digest == self._secrets.digest(secret)), _key_of)
 
     async def all(self) -> Sequence[ManagementKey]:
         """Return all keys, oldest first."""
-        query = select(keys).order_by(keys.c.number)
-        rows = await self._database.read(lambda connection: connection.execute(query).all())
-        return [ManagementKey(name=row.name, scope=row.scope, created_on=row.created_on) for row in rows]
+        return await self._database.rows(select(keys).order_by(keys.c.number), _key_of)
 
     async def create(self, made: ManagementKey, secret: str) -> None:
         """Add a key. Raises `AlreadyExists` if the name is taken."""
@@ -50,10 +44,15 @@ class KeyRecords:
 
         await self._database.write(work)
 
-    async def delete(self, name: str) -> bool:
-        """Delete a key. Returns False if there is none."""
+    async def delete(self, name: str) -> None:
+        """Delete a key, which is refused at once. Raises `NotFound`."""
         gone = delete(keys).where(keys.c.name == name)
-        return await self._database.change(gone, grows=False) > 0
+        if not await self._database.change(gone, grows=False):
+            raise NotFound("Key was not found")
+
+
+def _key_of(row: Row[Any]) -> ManagementKey:
+    return ManagementKey(name=row.name, scope=row.scope, created_on=row.created_on)
 
 
 _OTHER_KEY = "the key of the secrets is not the one they were encrypted with; restore it"
@@ -62,15 +61,14 @@ _OTHER_KEY = "the key of the secrets is not the one they were encrypted with; re
 class Store:
     """All records of the service. Methods raise `RegistryUnavailable` if the database does not answer."""
 
-    def __init__(self, database: Database, secrets: Secrets, clock: Clock, space: FreeSpace = UNLIMITED) -> None:
-        self.database = database
-        self.clock = clock
+    def __init__(self, database: Database, secrets: Secrets, clock: Clock, space: FreeSpace) -> None:
+        self.database, self.clock, self._space = database, clock, space
         self.refusal: str | None = None  # why writes are refused, as of the last look at the disk
-        self._space = space
         self.service_types = ServiceTypeRecords(database)
         self.auth_methods = AuthMethodRecords(database, secrets)
         self.bindings = BindingRecords(database)
         self.keys = KeyRecords(database, secrets)
+        self.events = AuditRecords(database, audit)
 
     @classmethod
     async def open(
@@ -94,7 +92,7 @@ class Store:
 
     async def check(self) -> None:
         """Raise `RegistryUnavailable` unless the database answers."""
-        await self.database.read(lambda connection: connection.scalar(select(sealing.c.fingerprint)))
+        await self.database.value(select(sealing.c.fingerprint))
 
     async def look_at_space(self) -> None:
         """Restore the reserve, and note whether the disk has too little space for new records."""

@@ -34,6 +34,10 @@ def _times() -> tuple[sa.Column[int], sa.Column[int | None]]:
     return created_on, sa.Column("updated_on", sa.BigInteger, comment="milliseconds since the epoch; null: never")
 
 
+def _texts(*names: str) -> list[sa.Column[str]]:
+    return [sa.Column(name, sa.Text, nullable=False) for name in names]
+
+
 def _of_a_host() -> sa.ForeignKeyConstraint:
     return sa.ForeignKeyConstraint(
         ["service_uuid", "host"], ["authn_hosts.service_uuid", "authn_hosts.host"], ondelete="CASCADE"
@@ -46,8 +50,7 @@ service_types = sa.Table(
     *_identity(),
     sa.Column("name", sa.Text, nullable=False, unique=True),
     sa.Column("auth_types", sa.Text, nullable=False, comment="JSON list"),
-    sa.Column("auth_method", sa.Text, nullable=False),
-    sa.Column("type", sa.Text, nullable=False),
+    *_texts("auth_method", "type"),
     sa.Column("verify_client_host", sa.Boolean, nullable=False),
     *_times(),
     sqlite_autoincrement=True,
@@ -84,10 +87,7 @@ bindings = sa.Table(
     *_identity(),
     sa.Column("name", sa.Text, nullable=False, unique=True),
     sa.Column("service_uuid", sa.String(36), nullable=False),
-    sa.Column("host", sa.Text, nullable=False),
-    sa.Column("auth_identifier", sa.Text, nullable=False),
-    sa.Column("unique_key", sa.Text, nullable=False),
-    sa.Column("auth_type", sa.Text, nullable=False),
+    *_texts("host", "auth_identifier", "unique_key", "auth_type"),
     sa.Column("login", sa.String(64), nullable=False, unique=True, comment="hash of what a login is found by"),
     sa.Column("issuer", sa.Text, nullable=False),
     sa.Column("subject_sha256", sa.String(64), nullable=False),

@@ -7,35 +7,42 @@ back; a new key is shown once.
 import re
 from collections.abc import Mapping, Sequence
 from functools import partial
+from types import NoneType
 from typing import Any, TypeVar
 from urllib.parse import quote
 
 import msgspec
 
 from ams.client.errors import InvalidInput
-from ams.client.wire.call import Call, json_body, nothing, reader
-from ams.wire.authn import AuthMethod as AuthMethod
-from ams.wire.authn import AuthMethodFields as AuthMethodFields
-from ams.wire.authn import AuthMethods as AuthMethods
-from ams.wire.authn import Binding as Binding
-from ams.wire.authn import BindingFields as BindingFields
-from ams.wire.authn import Bindings as Bindings
-from ams.wire.authn import Key as Key
-from ams.wire.authn import KeyFields
-from ams.wire.authn import Keys as Keys
-from ams.wire.authn import ServiceType as ServiceType
-from ams.wire.authn import ServiceTypeFields as ServiceTypeFields
-from ams.wire.authn import ServiceTypes as ServiceTypes
-from ams.wire.authn import Token as Token
+from ams.client.wire.call import Call, json_body, reader
+from ams.wire.authn import *
+from ams.wire.base import Request
 
+T = TypeVar("T")
 N = TypeVar("N", str, str | None)
 
 X509 = "x509"  # the auth type of logins by certificate
 NAME_RULE = "letters, digits, '.', '_' and '-'"  # what names are made of, for people
 
+_TYPES, _BINDINGS, _METHODS, _KEYS = _PATHS = ("/v1/service-types", "/v1/bindings", "/v1/authm", "/v1/keys")
+_TYPE, _BINDING, _KEY = _TYPES + "/{service-type}", _BINDINGS + "/{binding}", _KEYS + "/{key}"
+_HOST = _TYPE + "/hosts/{host}"
+_METHOD = _HOST + "/authm"
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
-_MADE, _GONE = frozenset({201, 200}), frozenset({204, 200})
-_PATHS = ("/v1/service-types", "/v1/bindings", "/v1/authm", "/v1/keys")
+_VARIABLE = re.compile(r"{([\w-]+)}")
+_SUCCESSES = {"POST": frozenset({201, 200}), "DELETE": frozenset({204, 200})}
+
+
+def _call(
+    method: str, path: str, kind: type[T], *names: str, body: Request | None = None, query: dict[str, str] | None = None
+) -> Call[T]:
+    """Return a call of a route, whose answer is of a kind; `names` are the variables of its path."""
+    variables = zip(_VARIABLE.findall(path), names, strict=True)
+    segments = [_segment(variable, name) for variable, name in variables]
+    content = None if body is None else json_body(body)
+    read = reader(kind)  # type: ignore[arg-type]  # a type is hashable
+    successes = _SUCCESSES.get(method, frozenset({200}))
+    return Call(method, _VARIABLE.sub("%s", path) % tuple(segments), read, content, query or {}, successes=successes)
 
 
 def is_for_authn(call: Call[Any]) -> bool:
@@ -48,13 +55,24 @@ def is_name(text: str) -> bool:
     return _NAME.fullmatch(text) is not None and text not in (".", "..")
 
 
-list_service_types = partial(Call, "GET", "/v1/service-types", reader(ServiceTypes))
-"""Ask for all service types."""
-
-
-def get_service_type(name: str) -> Call[ServiceType]:
-    """Ask for one service type."""
-    return Call("GET", _service_type_path(name), reader(ServiceType))
+list_service_types = partial(_call, "GET", _TYPES, ServiceTypes)
+get_service_type = partial(_call, "GET", _TYPE, ServiceType)
+delete_service_type = partial(_call, "DELETE", _TYPE, NoneType)
+"""Remove a service type with all its auth methods and bindings (15, A3)."""
+list_auth_methods = partial(_call, "GET", _METHODS, AuthMethods)
+get_auth_method = partial(_call, "GET", _METHOD, AuthMethod)
+delete_auth_method = partial(_call, "DELETE", _METHOD, NoneType)
+"""Remove a host's auth method: logins there fail until another one is made."""
+list_bindings = partial(_call, "GET", _BINDINGS, Bindings)
+list_host_bindings = partial(_call, "GET", _HOST + "/bindings", Bindings)
+get_binding = partial(_call, "GET", _BINDING, Binding)
+delete_binding = partial(_call, "DELETE", _BINDING, NoneType)
+"""Remove a binding: its certificate opens nothing any more, but a token already given stays valid."""
+list_keys = partial(_call, "GET", _KEYS, Keys)
+"""Ask which management keys there are (15, A15)."""
+delete_key = partial(_call, "DELETE", _KEY, NoneType)
+authx509 = partial(_call, "GET", _HOST + ":authx509", Token)
+"""Ask for the token of the user that the client's certificate stands for (authn contract 8)."""
 
 
 def create_service_type(
@@ -68,34 +86,16 @@ def create_service_type(
 ) -> Call[ServiceType]:
     """Make a service type of the type `kind`; `Conflict` when the name is taken."""
     body = ServiceTypeFields(
-        name=_new("service-type", name),
-        hosts=tuple(hosts),
-        auth_types=tuple(auth_types),
-        auth_method=auth_method,
-        type=kind,
-        verify_client_host=verify_client_host or None,
-    )
-    return Call("POST", "/v1/service-types", reader(ServiceType), json_body(body), successes=_MADE)
+        name=_new("service-type", name), hosts=tuple(hosts), auth_types=tuple(auth_types), auth_method=auth_method,
+        type=kind, verify_client_host=verify_client_host or None,
+    )  # fmt: skip
+    return _call("POST", _TYPES, ServiceType, body=body)
 
 
 def update_service_type(service_type: str, changes: ServiceTypeFields) -> Call[ServiceType]:
     """Change what is given; lists are replaced. The type of a service type never changes."""
     _new("service-type", changes.name)
-    return Call("PUT", _service_type_path(service_type), reader(ServiceType), json_body(changes))
-
-
-def delete_service_type(name: str) -> Call[None]:
-    """Remove a service type with all its auth methods and bindings (15, A3)."""
-    return Call("DELETE", _service_type_path(name), nothing, successes=_GONE)
-
-
-list_auth_methods = partial(Call, "GET", "/v1/authm", reader(AuthMethods))
-"""Ask for the auth methods of all service types."""
-
-
-def get_auth_method(service_type: str, host: str) -> Call[AuthMethod]:
-    """Get the auth method of a host."""
-    return Call("GET", _host_path(service_type, host, "/authm"), reader(AuthMethod))
+    return _call("PUT", _TYPE, ServiceType, service_type, body=changes)
 
 
 def create_auth_method(
@@ -103,39 +103,17 @@ def create_auth_method(
 ) -> Call[AuthMethod]:
     """Make a host's auth method: `access_key` for the kind `api-key`, `headers` for `headers`."""
     body = AuthMethodFields(host=host, port=port, access_key=access_key or None, headers=headers or None)
-    return Call(
-        "POST", f"{_service_type_path(service_type)}/authm", reader(AuthMethod), json_body(body), successes=_MADE
-    )
+    return _call("POST", _TYPE + "/authm", AuthMethod, service_type, body=body)
 
 
 def update_auth_method(service_type: str, host: str, changes: AuthMethodFields) -> Call[AuthMethod]:
     """Change what is given; headers are replaced as a whole (15, A2)."""
-    return Call("PUT", _host_path(service_type, host, "/authm"), reader(AuthMethod), json_body(changes))
-
-
-def delete_auth_method(service_type: str, host: str) -> Call[None]:
-    """Remove a host's auth method: logins there fail until another one is made."""
-    return Call("DELETE", _host_path(service_type, host, "/authm"), nothing, successes=_GONE)
-
-
-list_bindings = partial(Call, "GET", "/v1/bindings", reader(Bindings))
-"""Ask for all bindings."""
-
-
-def list_host_bindings(service_type: str, host: str) -> Call[Bindings]:
-    """Ask for the bindings on one host."""
-    return Call("GET", _host_path(service_type, host, "/bindings"), reader(Bindings))
+    return _call("PUT", _METHOD, AuthMethod, service_type, host, body=changes)
 
 
 def find_binding(service_type: str, host: str, auth_identifier: str) -> Call[Bindings]:
     """Ask for the binding of a subject in normal form: a list of one; `NotFound` for none."""
-    query = {"authID": auth_identifier}
-    return Call("GET", _host_path(service_type, host, "/bindings"), reader(Bindings), query=query)
-
-
-def get_binding(name: str) -> Call[Binding]:
-    """Ask for one binding."""
-    return Call("GET", _binding_path(name), reader(Binding))
+    return _call("GET", _HOST + "/bindings", Bindings, service_type, host, query={"authID": auth_identifier})
 
 
 def create_binding(
@@ -150,56 +128,21 @@ def create_binding(
 ) -> Call[Binding]:
     """Bind a subject in normal form to a user; `Conflict` when the name or the subject is taken there."""
     body = BindingFields(
-        service_uuid=service_uuid,
-        host=host,
-        auth_identifier=auth_identifier,
-        unique_key=unique_key,
-        auth_type=auth_type,
-        issuer=issuer or None,
-    )
-    return Call("POST", f"/v1/bindings/{_new('binding', name)}", reader(Binding), json_body(body), successes=_MADE)
+        service_uuid=service_uuid, host=host, auth_identifier=auth_identifier, unique_key=unique_key,
+        auth_type=auth_type, issuer=issuer or None,
+    )  # fmt: skip
+    return _call("POST", _BINDING, Binding, _new("binding", name), body=body)
 
 
 def update_binding(binding: str, changes: BindingFields) -> Call[Binding]:
     """Change what is given; an empty issuer lets any trusted CA be the issuer again."""
     _new("binding", changes.name)
-    return Call("PUT", _binding_path(binding), reader(Binding), json_body(changes))
-
-
-def delete_binding(name: str) -> Call[None]:
-    """Remove a binding: its certificate opens nothing any more, but a token already given stays valid."""
-    return Call("DELETE", _binding_path(name), nothing, successes=_GONE)
-
-
-list_keys = partial(Call, "GET", "/v1/keys", reader(Keys))
-"""Ask which management keys there are (15, A15)."""
+    return _call("PUT", _BINDING, Binding, binding, body=changes)
 
 
 def create_key(name: str, scope: str) -> Call[Key]:
     """Make a management key with scope `read` or `write`; only this answer holds it."""
-    return Call("POST", f"/v1/keys/{_new('key', name)}", reader(Key), json_body(KeyFields(scope)), successes=_MADE)
-
-
-def delete_key(name: str) -> Call[None]:
-    """Revoke a management key."""
-    return Call("DELETE", f"/v1/keys/{_segment('key', name)}", nothing, successes=_GONE)
-
-
-def authx509(service_type: str, host: str) -> Call[Token]:
-    """Ask for the token of the user that the client's certificate stands for (authn contract 8)."""
-    return Call("GET", _host_path(service_type, host, ":authx509"), reader(Token))
-
-
-def _service_type_path(name: str) -> str:
-    return f"/v1/service-types/{_segment('service-type', name)}"
-
-
-def _host_path(service_type: str, host: str, rest: str) -> str:
-    return f"{_service_type_path(service_type)}/hosts/{_segment('host', host)}{rest}"
-
-
-def _binding_path(name: str) -> str:
-    return f"/v1/bindings/{_segment('binding', name)}"
+    return _call("POST", _KEY, Key, _new("key", name), body=KeyFields(scope))
 
 
 def _new(kind: str, name: N) -> N:

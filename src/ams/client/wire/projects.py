@@ -12,13 +12,11 @@ from ams.wire.users import MemberBody, MemberRoles, MembershipBody, User, Users
 list_projects = partial(call_of, "projects:list", Projects)
 """Ask for all projects, oldest first."""
 get_project = partial(call_of, "projects:show", Project)
-"""Ask for one project."""
 get_project_quotas = partial(call_of, "projects:quotas", ProjectQuotas)
 """Ask for the quotas of a project, and what it uses of them."""
 delete_project = partial(call_of, "projects:delete", NoneType)
 """Remove a project with all its topics, subscriptions and messages."""
 get_member = partial(call_of, "projects:showUser", User)
-"""Ask for one user of a project."""
 refresh_member_token = partial(call_of, "projects:refreshUserToken", User)
 """Replace a member's token; the old one is invalid at once. A project_admin may if it is in no other project."""
 remove_member = partial(call_of, "projects:removeUser", NoneType)
@@ -30,11 +28,8 @@ diagnose_service = partial(call_of, "service:doctor", ServiceDiagnosis)
 get_service_metrics = partial(call_of, "ams:metrics", Metrics)
 """Ask what the service takes of its machine."""
 get_project_metrics = partial(call_of, "projects:metrics", Metrics)
-"""Ask for the metrics of a project."""
 get_topic_metrics = partial(call_of, "topics:metrics", Metrics)
-"""Ask for the metrics of a topic."""
 get_subscription_metrics = partial(call_of, "subscriptions:metrics", Metrics)
-"""Ask for the metrics of a subscription."""
 
 
 def create_project(project: str, description: str = "") -> Call[Project]:

@@ -69,7 +69,6 @@ class PushLease(Lease, frozen=True):
 
 
 get_subscription = partial(call_of, "subscriptions:show", Subscription)
-"""Ask for one subscription."""
 detach_subscription = partial(call_of, "subscriptions:detach", NoneType)
 """Detach a parallel subscription from its topic, permanently."""
 delete_subscription = partial(call_of, "subscriptions:delete", NoneType)
@@ -272,4 +271,3 @@ def create_snapshot(project: str, snapshot: str, subscription: str) -> Call[Snap
 
 
 delete_snapshot = partial(call_of, "snapshots:delete", NoneType)
-"""Remove a snapshot."""

@@ -13,25 +13,7 @@ import msgspec
 from ams.client.wire.call import Call, call_of, check_name, json_body, non_empty, page
 from ams.client.wire.subscriptions import zulu
 from ams.wire.messages import Message, Published, ReadMessage
-from ams.wire.projects import (
-    AccessListChange,
-    Acl,
-    CandidateBody,
-    DryRun,
-    DryRunBody,
-    NewAccessList,
-    NewRetention,
-    Revisions,
-    Schema,
-    SchemaBody,
-    SchemaReference,
-    Schemas,
-    SubscriptionNames,
-    Topic,
-    TopicOffsets,
-    Topics,
-    Validated,
-)
+from ams.wire.projects import *
 from ams.wire.subscriptions import OffsetAt
 
 Rules = Mapping[str, Any] | None  # of a schema
@@ -39,7 +21,6 @@ _read = msgspec.json.Decoder(ReadMessage).decode_lines
 
 
 get_topic = partial(call_of, "topics:show", Topic)
-"""Ask for one topic."""
 detach_schema = partial(call_of, "topics:detachSchema", NoneType)
 """Detach the schema of a topic: any message may be published from then on."""
 delete_topic = partial(call_of, "topics:delete", NoneType)
@@ -51,7 +32,6 @@ get_topic_acl = partial(call_of, "topics:acl", Acl)
 list_schemas = partial(call_of, "schemas:list", Schemas)
 """Ask for all schemas of a project, oldest first."""
 get_schema = partial(call_of, "schemas:show", Schema)
-"""Ask for one schema."""
 list_revisions = partial(call_of, "schemas:revisions", Revisions)
 """Get all revisions of a schema, newest first."""
 delete_schema = partial(call_of, "schemas:delete", NoneType)

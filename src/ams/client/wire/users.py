@@ -7,33 +7,12 @@ from types import NoneType
 import msgspec
 
 from ams.client.wire.call import Call, call_of, non_empty, page
-from ams.wire.users import (
-    ApplicantBody,
-    Binding,
-    BindingBody,
-    Bindings,
-    DeclineBody,
-    Issuer,
-    IssuerBody,
-    Issuers,
-    NamedTokens,
-    NewToken,
-    Registration,
-    Registrations,
-    Right,
-    RightBody,
-    Token,
-    User,
-    UserBody,
-    Users,
-)
+from ams.wire.users import *
 
 OF_SETTINGS = "settings"  # source of issuers that the settings of the service name; they cannot be changed over the API
 MASK = "***"  # shown instead of a secret; sent back, it keeps the secret
 get_user = partial(call_of, "users:show", User)
-"""Ask for a user by name."""
 get_user_by_uuid = partial(call_of, "users:byUUID", User)
-"""Ask for a user by uuid."""
 get_profile = partial(call_of, "users:profile", User)
 """Get the caller's own user."""
 refresh_token = partial(call_of, "users:refreshToken", User)
@@ -45,17 +24,13 @@ list_tokens = partial(call_of, "tokens:list", NamedTokens)
 get_token = partial(call_of, "tokens:show", Token)
 """Ask for one named token of a user; its text is not in the answer."""
 revoke_token = partial(call_of, "tokens:revoke", NoneType)
-"""Revoke a named token."""
 get_registration = partial(call_of, "registrations:show", Registration)
-"""Ask for one registration."""
 accept_registration = partial(call_of, "registrations:acceptNewUser", User)
 """Accept a pending registration: makes the user; the answer holds the token."""
 delete_registration = partial(call_of, "registrations:delete", NoneType)
 """Delete a registration in any state."""
 list_issuers = partial(call_of, "issuers:list", Issuers)
-"""Ask for all issuers."""
 list_bindings = partial(call_of, "bindings:list", Bindings)
-"""Ask for the bindings of a user."""
 delete_binding = partial(call_of, "bindings:delete", NoneType)
 """Remove a binding: the identity cannot log in as this user any more."""
 
@@ -101,16 +76,9 @@ def create_token(
 
 def register(user: str, details: UserBody | None = None) -> Call[Registration]:
     """Register for a user account of this name; projects and roles in `details` are ignored."""
-    wanted = details or UserBody()
-    body = ApplicantBody(
-        name=user,
-        email=wanted.email or None,
-        first_name=wanted.first_name or None,
-        last_name=wanted.last_name or None,
-        organization=wanted.organization or None,
-        description=wanted.description or None,
-    )
-    return call_of("registrations:newUser", Registration, body=body)
+    wanted, names = details or UserBody(), ApplicantBody.__struct_fields__
+    said = {each: getattr(wanted, each) or None for each in names if each != "name"}
+    return call_of("registrations:newUser", Registration, body=ApplicantBody(name=user, **said))
 
 
 def list_registrations(
@@ -129,7 +97,6 @@ def decline_registration(uuid: str, comment: str = "") -> Call[None]:
 
 
 get_issuer = partial(call_of, "issuers:show", Issuer)
-"""Ask for one issuer."""
 
 
 def create_issuer(issuer: Issuer) -> Call[Issuer]:

@@ -29,8 +29,7 @@ from ams.pipeline.protobuf import compile_definition
 from ams.pipeline.report.page import table
 from ams.pipeline.service_calls import Service, open_service
 from ams.pipeline.session import persist_rows
-from ams.validation import compile_stored
-from ams.validation.compiled import PROTOBUF
+from ams.validation.compiled import PROTOBUF, compile_stored
 from ams.validation.cost import INLINE_UNITS, Budget, OverBudget
 from ams.validation.long_checks import MESSAGE, LongChecks, Piece, Task
 from ams.validation.protobuf import with_descriptor

@@ -119,7 +119,7 @@ def test_a_version_is_restored_by_number_or_by_time(ams: Ams, days: Path) -> Non
 
     assert (ran.returncode, ran.stderr) == (0, "days: version 4 has the rows of 1\n")
     assert contents(days) == {(1, MONDAY): 1, (2, TUESDAY): 1}
-    then = open_table(str(days), 3).time.isoformat()
+    then = ams.json("pipeline", "table", "history", "days")[1]["time"]
     assert ams("pipeline", "table", "restore", "days", then).returncode == 0
     assert len(contents(days)) == 4
 

@@ -88,7 +88,7 @@ ROUTING = [
         error("IA", "Invalid subscription name"), BOTH),
     Row("1.3", "a verb without a name is no route", post(TOPICS + "/:publish", {}), NO_METHOD),
     Row("1.3", "an unknown path", get("/nothing"), NO_PAGE),
-    Row("1.3", "an unknown path outside the version", get("/", root=""), NO_PAGE),
+    Row("1.3", "an unknown path outside the version", get("/nothing", root=""), NO_PAGE),
     Row("1.3", "paths are case-sensitive", get("/Projects"), NO_PAGE),
     Row("1.3", "a wrong method", post("/status", {}), NO_METHOD),
     Row("1.3", "a wrong method on the way of messages", get(TOPIC + ":publish"), error("IA", "Invalid topic name")),

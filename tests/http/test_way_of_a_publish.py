@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 import ams
+from ams.core.clock import SystemClock
 from tests.support.served import in_process_service
 
 PACKAGE = Path(ams.__file__).parent
@@ -48,7 +49,7 @@ def trace_calls() -> Iterator[Trace]:
 
 @pytest.mark.embedded("the files are those of the embedded engine")
 def test_a_publish_runs_through_the_files_and_functions_that_the_architecture_lists(tmp_path: Path) -> None:
-    with trace_calls() as trace, in_process_service(tmp_path / "ams-data") as service:
+    with trace_calls() as trace, in_process_service(tmp_path / "ams-data", SystemClock()) as service:
         publisher = {"projects": [{"project": "P", "roles": ["publisher"]}]}
         service.ask("POST", "/projects/P", {})
         service.ask("PUT", "/projects/P/topics/T")

@@ -11,6 +11,7 @@ from unittest.mock import AsyncMock
 
 import pytest
 
+from ams.cluster.lease_table import OtherHolders
 from ams.cluster.leases import MemoryLeases
 from ams.core.errors import InvalidInput, LogUnavailable, TokenRefused
 from ams.core.issuer import Issuer
@@ -52,7 +53,9 @@ WEEK = 7 * 86_400_000
 def doctor_of(use_cases: UseCases, worker: WorkerState | None = None, server: PushServer | None = None) -> Doctor:
     """A doctor of a service with a scripted push worker."""
     engines = use_cases.engines
-    assignment = Assignment(engines.registry, MemoryLeases(engines.clock, settled=False), lambda _: worker)
+    assignment = Assignment(
+        engines.registry, MemoryLeases(engines.clock, "own", OtherHolders(engines.registry)), lambda _: worker
+    )
     pushing = Pushing(engines.registry, True, server=server or NoPushServer(), assignment=assignment)
     watcher = PushWatcher(engines.registry, engines.log, engines.cursors, pushing, assignment)
     return Doctor(

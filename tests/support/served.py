@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import httpx
 
 from ams.app.lifecycle import RunningService, running
-from ams.core.clock import SystemClock
+from ams.core.clock import Clock, SystemClock
 from ams.core.settings import Settings
 from ams.core.supervisor import Supervisor
 from tests.support import shape
@@ -31,7 +31,7 @@ class InProcessService:
 
     run: RunningService
     token: str
-    clock: ManualClock
+    clock: Clock
     loop: asyncio.AbstractEventLoop
 
     @property
@@ -63,7 +63,7 @@ class InProcessService:
 
 
 @contextlib.contextmanager
-def in_process_service(data: Path, **settings: object) -> Iterator[InProcessService]:
+def in_process_service(data: Path, clock: Clock | None = None, **settings: object) -> Iterator[InProcessService]:
     """Run a service until the block ends. A pull waits for only 50 ms, and the disk may be nearly full.
 
     Kafka's and PostgreSQL's clocks cannot be set, so there the manual clock starts at the current time.
@@ -71,7 +71,7 @@ def in_process_service(data: Path, **settings: object) -> Iterator[InProcessServ
     usual = {"service_token": SERVICE_TOKEN, "pull_wait": 0.05, "min_free_bytes": 0, "reserve_bytes": 0}
     every = usual | {"port": 0, "ops_port": 0} | shape.settings(data) | settings
     chosen = Settings(data=str(data), **every)  # type: ignore[arg-type]  # tests name settings freely
-    clock = ManualClock(SystemClock().wall()) if shape.is_cluster() else ManualClock()
+    clock = clock or (ManualClock(SystemClock().wall()) if shape.is_cluster() else ManualClock())
     with on_loop_thread(running(chosen, Supervisor(), clock=clock)) as (run, loop):
         kept = data / "admin.token"  # not of a second node: the first made the administrator
         yield InProcessService(run, kept.read_text().strip() if kept.exists() else SERVICE_TOKEN, clock, loop)

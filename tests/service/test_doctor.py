@@ -53,9 +53,8 @@ WEEK = 7 * 86_400_000
 def doctor_of(use_cases: UseCases, worker: WorkerState | None = None, server: PushServer | None = None) -> Doctor:
     """A doctor of a service with a scripted push worker."""
     engines = use_cases.engines
-    assignment = Assignment(
-        engines.registry, MemoryLeases(engines.clock, "own", OtherHolders(engines.registry)), lambda _: worker
-    )
+    leases = MemoryLeases(engines.clock, "own", OtherHolders(engines.registry))
+    assignment = Assignment(engines.registry, leases, lambda _: worker)
     pushing = Pushing(engines.registry, True, server=server or NoPushServer(), assignment=assignment)
     watcher = PushWatcher(engines.registry, engines.log, engines.cursors, pushing, assignment)
     return Doctor(

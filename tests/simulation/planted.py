@@ -40,7 +40,7 @@ from ams.storage.registry.projects import QuotaRecords
 from ams.storage.registry.resources import SubscriptionRecords
 from simulation.disk import NodeDisk
 from simulation.running import run
-from simulation.scenario import BY_GOOGLE, BY_PUSH, scenario_of
+from simulation.scenario import BY_GOOGLE, BY_PUSH, Scenario, scenario_of
 from simulation.search import law_of
 
 Planted = AbstractContextManager[Any]
@@ -374,17 +374,17 @@ FAULTS: Mapping[Fault, frozenset[str]] = {
 """Faults, and operations that a world needs to find each; other worlds are skipped."""
 
 
-def laws_broken(fault: Fault, seed: int) -> list[str]:
+def laws_broken(fault: Fault, scenario: Scenario) -> list[str]:
     """Return the laws that a world with a fault breaks."""
     with fault():
-        return [law_of(each) for each in run(scenario_of(seed)).violations]
+        return [law_of(each) for each in run(scenario).violations]
 
 
 def main() -> None:
     """Print for each fault the first seed that finds it."""
     for fault in [each for each in FAULTS if each.__name__ in sys.argv[1:]] or FAULTS:
         seeds = [seed for seed in range(MOST) if not FAULTS[fault] or scenario_of(seed).has(FAULTS[fault])]
-        tried = ((seed, laws_broken(fault, seed)) for seed in seeds)
+        tried = ((seed, laws_broken(fault, scenario_of(seed))) for seed in seeds)
         seed, laws = next((each for each in tried if each[1]), (MOST, ["nothing"]))
         print(f"{fault.__name__}: found after {seed + 1} seeds, by {', '.join(dict.fromkeys(laws))}", flush=True)
 

@@ -39,14 +39,13 @@ pytestmark = [pytest.mark.acceptance, pytest.mark.curl, pytest.mark.openssl]
 TUTORIAL = ROOT / "docs" / "tutorial" / "first-message.md"
 PUSH = ROOT / "docs" / "tutorial" / "push.md"
 HOW_TO, REFERENCE = ROOT / "docs" / "how-to", ROOT / "docs" / "reference"
+HTTP = ROOT / "docs" / "tutorial" / "http.md"
 RECEIVING = HOW_TO / "receive-push.md"
+READING = REFERENCE / "reading.md"
 APART = REFERENCE / "push.md"
 CERTIFICATES = HOW_TO / "log-in-with-certificates.md"
 IDENTITY = HOW_TO / "log-in-with-openid-connect.md"
 DEAD_LETTERS = HOW_TO / "dead-letters.md"
-REFERENCE_PAGES = (
-    "projects", "users", "members", "topics", "subscriptions", "schemas", "metrics", "reading",
-)  # fmt: skip
 PAGES = (
     *(f"how-to/{each}" for each in ("back-up", "check-messages", "control-access", "declare-resources")),
     *(f"how-to/{each}" for each in ("keep-and-replay", "work-on-a-backlog")),
@@ -273,21 +272,12 @@ def test_the_examples_of_the_client_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_conversations_of_the_reference_go_as_shown_with_one_service(tmp_path: Path, subtests: pytest.Subtests) -> None:
-    make_clone(tmp_path)
-    with live_service(tmp_path / "ams-data", "--tls-self-signed") as service:
-        for page in REFERENCE_PAGES:
-            with subtests.test(page):
-                follow(REFERENCE / f"{page}.md", tmp_path, service.base_url)
-        with subtests.test("examples of reading"):
-            run_examples(REFERENCE / "reading.md", tmp_path, service.base_url)
-
-
-@pytest.mark.long
-def test_the_conversation_about_push_goes_as_shown_where_it_is_enabled(tmp_path: Path) -> None:
+def test_the_http_api_answers_curl_as_shown(tmp_path: Path) -> None:
     make_clone(tmp_path)
     with live_service(tmp_path / "ams-data", "--tls-self-signed", *PUSH_ENABLED) as service:
-        follow(REFERENCE / "push.md", tmp_path, service.base_url)
+        follow(HTTP, tmp_path, service.base_url)
+        follow(READING, tmp_path, service.base_url)
+        run_examples(READING, tmp_path, service.base_url)
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from ams.pipeline.jobs.availability import timelines
 from ams.pipeline.jobs.availability.documents import Place, midnight
 from ams.pipeline.jobs.availability.inputs import DayInputs
+from ams.pipeline.jobs.fields import group
 
 
 class ProbeResult(NamedTuple):
@@ -75,10 +76,7 @@ def events_of(
 ) -> Iterator[dict[str, Any]]:
     """Yield a site's events (`figures.EVENTS`) by level; bad statuses repeat each `repeat` seconds."""
     lines = {place: timelines.join_days(eve.get(place), line) for place, line in today.items()}
-    below: dict[Place, list[Place]] = {}
-    for each in lines:
-        for place in {*each.above()} if each.hostname else ():
-            below.setdefault(place, []).append(each)
+    below = group((place, each) for each in lines if each.hostname for place in {*each.above()})
     teller = _Teller(report, site, inputs, lines, below, results)
     for place, line in lines.items():
         for happening in _happenings(line, inputs.rules.available, repeat):

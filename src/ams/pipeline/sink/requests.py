@@ -335,7 +335,7 @@ THREADS = 4  # parallel requests, each to another topic
 WAITING_PER_THREAD = 2  # queued requests per thread
 
 
-class Sender:
+class Sender(contextlib.AbstractContextManager["Sender"]):
     """Sends requests on threads; a topic always has the same thread, which keeps its order.
 
     After a failure, or an error in the `with` block, nothing more is sent; `put` and the end of the block raise it.
@@ -355,9 +355,6 @@ class Sender:
             waiting.popleft().result()
         self._raise()
         waiting.append(self._threads[number].submit(self._try, chunk))
-
-    def __enter__(self) -> "Sender":
-        return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._error = self._error or error

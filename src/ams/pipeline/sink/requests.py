@@ -1,8 +1,5 @@
 """Turns rows into publish requests with idempotency keys, and sends them.
 
-Columns that only the service sets (`project`, `offset`, `message_id`, `publish_time`) are ignored, so that read
-messages can be published again. Any other column is refused: it would be lost silently.
-
 A retried batch must send the same requests, but Spark does not fix partitions and order after a shuffle. So all rows of
 a topic, or of one lane of it, go to one partition and are sorted by all columns. The same rows give the same requests,
 and the service recognises their keys. Rows that differ each time are written down first.

@@ -87,8 +87,7 @@ Vos = Mapping[str, list[str]]  # the VOs that may use each share
 
 def description(data: bytes) -> Record:
     """Read a description; raises `Broken`, naming the line or the field."""
-    whole_blocks = _blocks(data)
-    blocks = [{name: block[name] for name in block.keys() & (TAKEN | OTHERS)} for block in whole_blocks]
+    blocks = _blocks(data)
     vos = vos_by_share(
         (share, policy.get("glue2policyrule", []), policy.get("glue2policyuserdomainforeignkey", []))
         for policy in _of(blocks, "GLUE2MappingPolicy")
@@ -100,7 +99,7 @@ def description(data: bytes) -> Record:
     managers = _of(blocks, "GLUE2ComputingManager", "GLUE2CloudComputingManager")
     stores = _of(blocks, "GLUE2StorageServiceCapacity")
     endpoints = _of(blocks, "GLUE2ComputingEndpoint", "GLUE2CloudComputingEndpoint")
-    said = (name for block in whole_blocks for name in block)
+    said = (name for block in blocks for name in block)
     return {
         "shape": "glue2-ldif",
         "site": next(filter(None, sites), None),
@@ -232,10 +231,10 @@ def _first(block: Block, name: str) -> str | None:
 def _read(block: Block, table: Names) -> Record:
     """Return the columns of a table. All attributes in it must be readable; the first with a value counts."""
 
-    def values(fields: Iterable[str], reader: Callable[[Record, str], Any]) -> list[Any]:
-        return [reader({name: _value_of(block, name)}, name) for name in fields]
+    def values(attributes: Iterable[str], reader: Callable[[Record, str], Any]) -> list[Any]:
+        return [reader({name: _value_of(block, name)}, name) for name in attributes]
 
-    return {column: first(values(fields, reader)) for column, (fields, reader) in table.items()}
+    return {column: first(values(*told)) for column, told in table.items()}
 
 
 def _value_of(block: Block, name: str) -> str | None:

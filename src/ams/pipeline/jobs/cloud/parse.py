@@ -89,26 +89,22 @@ def _parents(paths: frozenset[str]) -> frozenset[str]:
     return frozenset(path[:at] for path in paths for at, each in enumerate(path) if each == ".")
 
 
-def _select(value: Any, paths: frozenset[str], others: list[str], path: str = "") -> Any:
-    """Return what a value holds under some paths, and add the paths of the rest to `others`."""
-    if path in paths or value is None:
-        return value
+def _unknown_paths(value: Any, known: frozenset[str], path: str = "") -> Iterator[str]:
+    if path in known or value is None:
+        return
     if len(path) >= fields.MAX_NAME:  # longer than all known paths; hostile messages must not fill the memory
-        others.append(path[: fields.MAX_NAME])
-        return None
-    if isinstance(value, dict):
-        return {name: _select(each, paths, others, f"{path}.{name}" if path else name) for name, each in value.items()}
-    if isinstance(value, list):
-        return [_select(each, paths, others, path) for each in value]
-    if path in _parents(paths):
-        return value  # it stands where an object should be: its reader refuses it
-    others.append(path)
-    return None
+        yield path[: fields.MAX_NAME]
+    elif isinstance(value, dict):
+        for name, each in value.items():
+            yield from _unknown_paths(each, known, f"{path}.{name}" if path else name)
+    elif isinstance(value, list):
+        for each in value:
+            yield from _unknown_paths(each, known, path)
+    elif path not in _parents(known):  # where an object should be, its reader refuses another value
+        yield path
 
 
 def _glue21(value: Record) -> Record:
-    others: list[str] = []
-    value = _select(value, TAKEN, others)
     vos = vos_by_share(
         (share, _names(policy, "Rule"), _associations(policy, "PolicyUserDomain"))
         for policy in objects(value, "MappingPolicy")
@@ -128,7 +124,7 @@ def _glue21(value: Record) -> Record:
         "shares": [{**read(item, SHARE), "vo": vo} for item, vo in shares],
         "images": [_image(item, vos) for item in objects(value, "CloudComputingImage")],
         "flavours": [_flavour(item, vos, accelerators) for item in objects(value, "CloudComputingInstanceType")],
-        "not_taken": others,
+        "not_taken": list(_unknown_paths(value, TAKEN)),
     }
 
 
@@ -182,10 +178,9 @@ CMDB_TAKEN: Final = frozenset(  # paths of CMDB that are read: the type of the i
 
 
 def _cmdb(value: Any) -> Record:
-    whole_items = _cmdb_items(value)
+    items = _cmdb_items(value)
     around = [value] if isinstance(value, dict) else value
     others = [name for each in around for name in each if name not in ("type", "data", "images")]
-    items = _select(whole_items, CMDB_TAKEN, others)
     vos = {needed(each, "tenant_id"): needed(each, "user_group") for each in items.get("tenant", [])}
     services = items.get("service", [])
     told = [fields.an_object(service.get("properties") or {}, "properties") for service in services]
@@ -201,7 +196,7 @@ def _cmdb(value: Any) -> Record:
             {**read(item, CMDB_FLAVOUR), "vos": users}
             for item, users in _merge_by_id(items.get("flavor", []), "flavor_id", vos)
         ],
-        "not_taken": others,
+        "not_taken": [*others, *_unknown_paths(items, CMDB_TAKEN)],
     }
 
 

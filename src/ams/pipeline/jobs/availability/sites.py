@@ -42,8 +42,8 @@ def timelines_of(inputs: DayInputs, site: str, today: Results, day_before: Resul
     def put(place: Place, line: timelines.Timeline) -> None:
         lines[place] = timelines.overridden(line, inputs.laid_over(site, place))
 
-    rules, services = inputs.rules, dict[Place, list[Place]]()
-    endpoints, named = inputs.endpoints(site), rules.metrics
+    rules, endpoints = inputs.rules, inputs.endpoints(site)
+    named = rules.metrics
     metrics = {each: [each._replace(metric=name) for name in named[each.service]] for each in endpoints}
     for place in chain.from_iterable(metrics.values()):
         last = max(day_before.get(place, ()), key=lambda it: (it.second, timelines.SEVERITY[it.status]), default=None)
@@ -51,8 +51,7 @@ def timelines_of(inputs: DayInputs, site: str, today: Results, day_before: Resul
         put(place, timelines.holding(last.status if last else rules.defaults.missing, results))
     for endpoint, below in metrics.items():
         put(endpoint, timelines.combine(rules.metric_operation, [lines[each] for each in below]))
-        services.setdefault(Place(endpoint.service), []).append(endpoint)
-    for service, below in sorted(services.items()):
+    for service, below in sorted(group((Place(endpoint.service), endpoint) for endpoint in metrics).items()):
         put(service, timelines.combine(rules.operation(service.service), [lines[each] for each in below]))
     groups = [
         timelines.combine(group.operation, present)

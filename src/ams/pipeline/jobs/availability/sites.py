@@ -54,9 +54,9 @@ def timelines_of(inputs: DayInputs, site: str, today: Results, day_before: Resul
     for service, below in sorted(group((Place(endpoint.service), endpoint) for endpoint in metrics).items()):
         put(service, timelines.combine(rules.operation(service.service), [lines[each] for each in below]))
     groups = [
-        timelines.combine(group.operation, present)
-        for group in rules.groups
-        if (present := [lines[Place(name)] for name in group.services if Place(name) in lines])
+        timelines.combine(each.operation, present)
+        for each in rules.groups
+        if (present := [lines[Place(name)] for name in each.services if Place(name) in lines])
     ]
     if groups:  # groups without a service at the site do not count
         put(Place(), timelines.combine(rules.profile_operation, groups))

@@ -9,7 +9,7 @@ from time import perf_counter
 
 from ams.client import wire
 from ams.pipeline.errors import PipelineError
-from ams.pipeline.launcher import RunResult
+from ams.pipeline.job_run import RunResult
 from demo import service
 from demo.pipeline import page, worlds
 from demo.pipeline.samples import Sample

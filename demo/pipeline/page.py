@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from ams.pipeline.jobs import metrics
 from ams.pipeline.jobs.archive import Selection, read_archive
-from ams.pipeline.jobs.availability import board as availability
+from ams.pipeline.jobs.availability import job as availability
 from ams.pipeline.postgres import open_session
 from ams.pipeline.report.page import Rows, Section, page, put
 from ams.pipeline.session import local_session

@@ -14,8 +14,7 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 from ams.pipeline.definition.plans import read_plan
-from ams.pipeline.job_run import RunPlan
-from ams.pipeline.launcher import RunResult, Setup, start
+from ams.pipeline.job_run import RunPlan, RunResult, Setup, start
 from demo.pipeline.samples import Sample, accounting, alarms, cloud, federation, monitoring
 from demo.service import Service
 from local_cluster.postgres import Postgres, is_installed

@@ -14,8 +14,7 @@ from ams.client import errors as client
 from ams.pipeline import errors
 from ams.pipeline.checkpoint import Identity, RunPosition, guard, lock_work_folder, read_standing, write
 from ams.pipeline.errors import Busy, ChangedDefinition, Failed, Interrupted, WrongTable
-from ams.pipeline.job_run import root_cause
-from ams.pipeline.launcher import ends_told
+from ams.pipeline.job_run import ends_told, root_cause
 from ams.pipeline.progress import EVERY_SECONDS, BatchProgress
 
 IDENTITY = Identity(name="walls", project="demo", rows={"source": "topic jobs", "steps": ("a",)}, options={"keep": 3})

@@ -77,7 +77,7 @@ def run(
     interval = _interval(every)
     folder = _folder(plan, work)
     hand_over(session, os.environ)
-    from ams.pipeline.launcher import Setup, start
+    from ams.pipeline.job_run import Setup, start
 
     setup = Setup(
         work=folder,

@@ -1,13 +1,4 @@
-"""The work folder of a run. One run at a time may use it, and only the definition that made its checkpoint.
-
-WORK/lock               held while a run works
-WORK/definition.json    identity of the definition that made the checkpoint
-WORK/progress.json      position of the last run, for `ams pipeline show`
-WORK/tables.json        tables that batches were added to
-WORK/expectations.json  counts of expectations that held or failed
-WORK/checkpoint/        Spark's own
-WORK/tables/ results/ quarantine/
-"""
+"""The work folder of a run (docs/reference/pipeline.md): its files, for one run and one definition at a time."""
 
 import fcntl
 import os

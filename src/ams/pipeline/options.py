@@ -1,8 +1,7 @@
-"""Options of `format("ams")`, source and sink, read and validated before any request to the service.
+"""Options of `format("ams")` (docs/reference/spark.md), source and sink, validated before any request to the service.
 
-Options have the names of Spark's Kafka source where they mean the same; case does not matter, as everywhere in Spark.
-The service and the credentials may also come from the environment, a profile or the local data folder, as on the
-command line. They are resolved where the query is planned, never on the executors.
+Case does not matter, as everywhere in Spark. Service and credentials are resolved where the query is planned, never on
+the executors.
 """
 
 import difflib

@@ -2,9 +2,6 @@
 
 Each Spark task writes in one transaction: a killed task leaves nothing, and a retry writes the same rows. Rows of one
 key are in one task, which writes them in key order, so two attempts cannot deadlock.
-
-The option names the database without its password. The password comes from `PGPASSWORD`, a password file, a service
-file, or `AMS_PIPELINE_DATABASE`.
 """
 
 import contextlib

@@ -64,7 +64,7 @@ def open_service(options: Mapping[str, str]) -> Iterator[tuple["Service", str]]:
         yield service, project or ""
 
 
-class Service:
+class Service(contextlib.AbstractContextManager["Service"]):
     """A connection to a service as one user; not pickled. Methods retry, then raise a `ClientError`."""
 
     def __init__(self, access: Access) -> None:
@@ -77,9 +77,6 @@ class Service:
         trust = transport.trust(endpoint, access.ca, None, None)
         options = transport.httpx_arguments(endpoint, access.token, trust, ANSWER_SECONDS, access.bearer)
         self._streams = httpx.Client(**options)
-
-    def __enter__(self) -> "Service":
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

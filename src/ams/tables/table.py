@@ -129,14 +129,10 @@ def _version_at(location: Location, at: datetime) -> int:
     found = log.versions(location)
     if not found:
         raise WrongTable(_no_table(location))
-    place = bisect.bisect_right(found, at, key=lambda version: _commit_time(location, version))
+    place = bisect.bisect_right(found, at, key=lambda each: log.time_of(log.commit_info(location, each)))
     if place == 0:
         raise WrongTable(f"{location} has no version of {at.isoformat()} (any longer)")
     return found[place - 1]
-
-
-def _commit_time(location: Location, version: int) -> datetime:
-    return log.time_of(log.commit_info(location, version))
 
 
 def _no_table(location: Location) -> str:

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import groupby
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
@@ -164,11 +165,8 @@ def check(location: Location | str) -> TableReport:
 
 
 def _worth_merging(files: Sequence[File], file_bytes: int, order: str | None) -> Iterator[list[File]]:
-    small: dict[Any, list[File]] = {}
-    for file in files:
-        if file.size * 2 < file_bytes:
-            small.setdefault(tuple(file.partition.items()), []).append(file)
-    for found in small.values():
+    small = (file for file in files if file.size * 2 < file_bytes)
+    for _, found in groupby(small, lambda file: file.partition):  # a version's files are sorted by partition
         in_order = sorted(found, key=lambda file: _place(file, order))
         yield from (some for some in together(in_order, file_bytes) if len(some) > 1)
 

@@ -14,7 +14,8 @@ from pyspark.sql import SparkSession
 from ams.pipeline.errors import Broken, WrongOption
 from ams.pipeline.jobs.cloud import ldif, parse
 from ams.pipeline.jobs.cloud.job import CloudOptions, run
-from ams.pipeline.jobs.cloud.parse import MAX_NAME, description
+from ams.pipeline.jobs.cloud.parse import description
+from ams.pipeline.jobs.fields import MAX_NAME
 from demo.pipeline.samples import NONE, Mishaps
 from demo.pipeline.samples.cloud import messages
 from tests.pipeline.jobs.inputs_page import check_reason, rows

@@ -54,9 +54,7 @@ class Findings:
 
     def mapping(self, value: Value, allowed: Collection[str], needed: Collection[str] = ()) -> Mapping[str, Value]:
         """Read a mapping; names that are not `allowed`, and absent `needed` ones, are errors."""
-        said: Mapping[str, Value] = {}
-        with self.catch(value):
-            said = value.mapping()
+        said = self.read(value, Value.mapping) or {}
         for name, each in said.items():
             if name not in allowed:
                 self.add(each, f"unknown key {name!r}; there are {', '.join(allowed)}")

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from functools import partial, reduce
@@ -38,23 +38,17 @@ _MAX_MESSAGES = 10**9
 
 
 class StreamSource(NamedTuple):
-    """Topics or a subscription, with options of `format("ams")`."""
+    """Topics, or a subscription in the options of `format("ams")`."""
 
     topics: tuple[str, ...] = ()
-    subscription: str = ""
     options: Mapping[str, str] = {}
 
-    def __str__(self) -> str:
-        return self._describe(self.options)
-
-    @property
-    def identity(self) -> str:
-        """Return the part that decides which messages are read; other options may change between runs."""
-        return self._describe([name for name in self.options if name.startswith("starting")])
-
-    def _describe(self, options: Iterable[str]) -> str:
-        what = f"subscription {self.subscription}" if self.subscription else f"topic {', '.join(self.topics)}"
-        return " ".join([what, *(f"{name}={self.options[name]}" for name in options)])
+    def describe(self, only: str = "") -> str:
+        """Return it as text, with the options whose names begin with `only`."""
+        others = dict(self.options)
+        subscription = others.pop("subscription", "")
+        what = f"subscription {subscription}" if subscription else f"topic {', '.join(self.topics)}"
+        return " ".join([what, *(f"{name}={value}" for name, value in others.items() if name.startswith(only))])
 
 
 def _read_source(value: Value, findings: Findings) -> StreamSource:
@@ -73,10 +67,10 @@ def _read_source(value: Value, findings: Findings) -> StreamSource:
     names = said.pop(chosen[0], ())
     options = dict(sorted(option for each in said.values() for option in each.items()))
     if chosen[0] != "subscription":
-        return StreamSource(topics=names, options=options)
+        return StreamSource(names, options)
     if len(names) > 1:
         findings.add(told["subscription"], "only one subscription can be read")
-    return StreamSource(subscription="".join(names[:1]), options=options)
+    return StreamSource((), {**options, "subscription": "".join(names[:1])})
 
 
 def _start(value: Value) -> dict[str, str]:
@@ -182,10 +176,13 @@ def _topic(said: SinkFields, steps: Steps, findings: Findings) -> _Sink:
     name, place = fields.resource_name(said["topic"]), said["topic"].place
     if steps.whole:
         raise bad(place, "what deduplicate and aggregate make is made anew each time: it cannot be published")
+    # The key of the message itself is a column until parse or select drops it.
+    own_key = {ORDERING_KEY: types.STRING} if {"parse", "select"}.isdisjoint(steps.said) else {}
+    key_columns = {**own_key, **steps.columns}
     readers: dict[str, Callable[[Value], Any]] = {
         "data": lambda each: _of_type(each, steps.columns, *_DATA),
         "attributes": lambda each: _attributes(each, steps, findings),
-        ORDERING_KEY: lambda each: _of_type(each, steps.key_columns, *_KEY),
+        ORDERING_KEY: lambda each: _of_type(each, key_columns, *_KEY),
         "create": Value.switch,
         "key_window": lambda each: each.number(1, _LONGEST_WINDOW),
     }
@@ -307,11 +304,12 @@ def _plan_of_steps(said: Mapping[str, Value], name: str, folder: str, findings: 
     told = ", ".join(f"{name}: {each}" for name, each in to.items())
     return RunPlan(
         name=name,
-        summary=f"{source} to {next(iter(to))}",
+        summary=f"{source.describe()} to {next(iter(to))}",
         run=_Flow(source, steps, sink).run,
-        rows={"source": source.identity, "steps": steps.row_lines, "files": steps.files},
+        # Other options of the source may change between runs: they do not decide which messages are read.
+        rows={"source": source.describe("starting"), "steps": steps.row_lines, "files": steps.files},
         options=after | ({"expectations": steps.checks} if steps.checks else {}),
-        lines=[f"{'source':11} {source}", *steps.lines, f"{'sink':11} {told}"],
+        lines=[f"{'source':11} {source.describe()}", *steps.lines, f"{'sink':11} {told}"],
     )
 
 
@@ -382,8 +380,7 @@ class _Flow(NamedTuple):
     sink: _Sink
 
     def run(self, run: Run) -> None:
-        subscribed = {"subscription": self.source.subscription} if self.source.subscription else {}
-        messages = run.topic(*self.source.topics, **self.source.options, **subscribed)
+        messages = run.topic(*self.source.topics, **self.source.options)
         take: Handle = partial(self.sink.add, run)
         refresh: Callable[[], None] | None = None
         if self.steps.whole:

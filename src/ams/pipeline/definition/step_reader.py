@@ -20,7 +20,7 @@ from ams.core.yaml_tree import Value, bad, read_capped
 from ams.pipeline.checkpoint import Counted
 from ams.pipeline.columns import BROKEN
 from ams.pipeline.definition import fields
-from ams.pipeline.definition.fields import MESSAGE_TYPES, ORDERING_KEY, PLACED, SOURCE, Findings
+from ams.pipeline.definition.fields import MESSAGE_TYPES, PLACED, SOURCE, Findings
 from ams.pipeline.errors import CheckFailed
 from ams.pipeline.expressions import Expression, expression, types
 from ams.pipeline.message_parser import Parse
@@ -122,12 +122,6 @@ class Steps:
     expected: set[str] = field(default_factory=set)
     said: list[str] = field(default_factory=list)
     files: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def key_columns(self) -> Mapping[str, DataType]:
-        """Columns for ordering keys; the message's own too, until parse or select drops it."""
-        is_there = {"parse", "select"}.isdisjoint(self.said)
-        return {ORDERING_KEY: types.STRING, **self.columns} if is_there else self.columns
 
     def file(self, value: Value) -> bytes:
         """Return the content of a file that the definition names. Raises `BadDocument`."""

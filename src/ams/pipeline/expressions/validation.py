@@ -1,8 +1,4 @@
-"""Validates a tree of SQL and builds its Spark column; only nodes and functions on the allow-lists exist.
-
-Names, argument counts and types are checked before Spark starts. The column is built node by node by calls of
-`pyspark.sql.functions`: no text of a definition reaches Spark's parser.
-"""
+"""Validates the names, arguments and types of a tree of SQL, and builds its Spark column node by node."""
 
 import math
 import re

@@ -27,16 +27,16 @@ ALARM = fields.names(
     text="vo=vo roc=roc url_history=urlhistory url_help=urlhelp",
 )
 EVENT = fields.names(
-    needed="report=report", moment="at=ts_monitored", text="monitoring_host=monitoring_host url_help=url.help"
+    needed="report=report",
+    moment="at=ts_monitored",
+    text="monitoring_host=monitoring_host url_help=url.help url_history=url.history|hostname_url",
 )
 ALERT = fields.names(moment="at=_ts_monitored", text="url_history=_alert_url")  # of its attributes
 
 
 TAKEN = {  # fields that fill columns, by the kind of a message
     "alarm": fields.field_names("status site", ALARM),
-    "event": fields.field_names(
-        "type endpoint_group service hostname metric status summary message url.history hostname_url", EVENT
-    ),
+    "event": fields.field_names("type endpoint_group service hostname metric status summary message", EVENT),
     "alert": fields.field_names("environment event resource severity text attributes"),
     "alert attributes": fields.field_names("_group _service _endpoint _metric _mon_summary _mon_message", ALERT),
 }
@@ -90,7 +90,6 @@ def _of_event(record: fields.Record) -> fields.Record:
         **_place(level, [fields.needed(record, "endpoint_group"), *below]),
         "status": fields.one_of(fields.needed(record, "status"), "status", STATUSES),
         "details": fields.join("\n", fields.free_text(record, "summary"), fields.free_text(record, "message")),
-        "url_history": fields.text(record, "url.history") or fields.text(record, "hostname_url"),
         **fields.read(record, EVENT),
     }
 

@@ -14,6 +14,7 @@ from ams.pipeline import messages
 from ams.pipeline.errors import CheckFailed, WrongOption, WrongTable
 from ams.pipeline.job_run import Run
 from ams.pipeline.jobs.base import Job
+from ams.pipeline.jobs.fields import group
 from ams.pipeline.messages import PARTITIONS
 from ams.pipeline.report.page import table
 from ams.pipeline.tables import Table, frame
@@ -131,13 +132,11 @@ def run_check(run: Run, options: CheckOptions) -> None:
     """Report an archive's content and all its errors. Raises `CheckFailed` if there are any."""
     found, wrong = check(run.spark, options.archive, options)
     run.count(sum(file.rows for file in found))
-    topics: dict[str, tuple[int, int, int, int]] = {}
-    for file in found:
-        name = f"{file.partition['project']}/{file.partition['topic']}"
-        first, last = file.least["offset"], file.greatest["offset"]
-        number, least, greatest, size = topics.get(name, (0, first, last, 0))
-        topics[name] = (number + file.rows, min(least, first), max(greatest, last), size + file.size)
-    rows = [(name, *numbers) for name, numbers in sorted(topics.items())]
+    topics = group((f"{file.partition['project']}/{file.partition['topic']}", file) for file in found)
+    rows = []
+    for name, files in sorted(topics.items()):
+        first, last = min(file.least["offset"] for file in files), max(file.greatest["offset"] for file in files)
+        rows.append((name, sum(file.rows for file in files), first, last, sum(file.size for file in files)))
     print(table(("TOPIC", "MESSAGES", "FIRST", "LAST", "BYTES"), rows), flush=True)
     if wrong:
         print("\n".join(wrong), flush=True)

@@ -55,11 +55,12 @@ def redact_payload(data: bytes) -> bytes:
 
 CONFIGURATION = fields.names(
     text="tenant=tenant environment=integration_environment service_name=service_name protocol=protocol"
+    " client=client_id|entity_id"
 )
 ANSWER = fields.names(whole="status_code=status_code", text="client=client_id")
 
 TAKEN = {  # fields that fill columns, by the kind of a message
-    "configuration": fields.field_names("id external_id deployment_type client_id entity_id", CONFIGURATION),
+    "configuration": fields.field_names("id external_id deployment_type", CONFIGURATION),
     "answer": fields.field_names("id external_id state deployer_name error_description", ANSWER),
 }
 NOT_TAKEN = {  # fields that are known and fill no column; those of configurations make a new version all the same
@@ -96,13 +97,12 @@ def _configuration(record: fields.Record) -> fields.Record:
     kind = fields.one_of(fields.needed(record, "deployment_type"), "deployment_type", ("create", "edit", "delete"))
     if kind != "delete":
         fields.one_of(fields.needed(record, "protocol"), "protocol", ("oidc", "saml"))
-    client = fields.text(record, "client_id") or fields.text(record, "entity_id")
     try:  # configurations are told apart by all but their secrets, of which not even a digest is kept
         told = msgspec.json.encode(mask_secrets(record), order="sorted")
     except RecursionError:
         raise Broken("nested too deeply") from None
     digest = hashlib.sha256(told).hexdigest()[:32]
-    own = {"kind": "configuration", "deployment_type": kind, "client": client, "digest": digest}
+    own = {"kind": "configuration", "deployment_type": kind, "digest": digest}
     return own | fields.read(record, CONFIGURATION)
 
 

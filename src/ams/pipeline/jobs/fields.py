@@ -5,7 +5,7 @@ Pure Python, for the parsers of several jobs. Reasons hold field names and at mo
 
 import codecs
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
@@ -13,8 +13,10 @@ import msgspec
 
 from ams.pipeline.errors import Broken
 
+T = TypeVar("T")
+K = TypeVar("K")
 Record = dict[str, Any]
-Names = Mapping[str, tuple[str, Callable[[Record, str], Any]]]
+Names = Mapping[str, tuple[Sequence[str], Callable[[Record, str], Any]]]
 
 _QUOTED_CHARACTERS = 40  # of a wrong value in an error
 _WHOLE = re.compile(r"\s*-?[0-9]{1,18}\s*")
@@ -24,14 +26,35 @@ _MAX_LONG = 2**63 - 1
 
 
 def names(**pairs: str) -> Names:
-    """Return a table of names, such as `needed="id=ID", text="url=URL"`: columns and fields by the readers below."""
+    """Return a table of names, such as `needed="id=ID", text="url=URL|Link"`: columns and fields by the readers below.
+
+    Of several fields the first with a value counts.
+    """
     told = ((reader, *pair.split("=")) for reader, words in pairs.items() for pair in words.split())
-    return {column: (name, globals()[reader]) for reader, column, name in told}
+    return {column: (name.split("|"), globals()[reader]) for reader, column, name in told}
 
 
 def read(record: Record, names: Names) -> Record:
     """Return the columns of a table of names; raises `Broken`, naming the field."""
-    return {column: reader(record, name) for column, (name, reader) in names.items()}
+    return {column: first(reader(record, each) for each in fields) for column, (fields, reader) in names.items()}
+
+
+def first(values: Iterable[T | None]) -> T | None:
+    """Return the first value that is there."""
+    return next((each for each in values if each is not None), None)
+
+
+def group(pairs: Iterable[tuple[K, T]]) -> dict[K, list[T]]:
+    """Return the values of pairs by their keys, in order."""
+    found: dict[K, list[T]] = {}
+    for key, value in pairs:
+        found.setdefault(key, []).append(value)
+    return found
+
+
+def names_in(*tables: Names) -> Iterator[str]:
+    """Yield the names of fields that tables of names read."""
+    return (name for table in tables for fields, _ in table.values() for name in fields)
 
 
 _MARKS = {
@@ -47,8 +70,6 @@ _BROKEN_UNIT = "ams.pipeline.broken-unit"
 codecs.register_error(_BROKEN_UNIT, lambda error: ("\udcff", error.end))  # type: ignore[attr-defined]  # of a decoder
 _NOT_UTF_8 = re.compile("[\udc80-\udcff]+")
 _PRIVATE_USE = range(0xE000, 0xF900)  # characters that mean nothing, to stand for what is not UTF-8
-
-T = TypeVar("T")
 
 
 def coding_of(data: bytes) -> str:
@@ -116,7 +137,7 @@ def json_object(data: bytes) -> Record:
 
 def field_names(own: str, *tables: Names) -> frozenset[str]:
     """Return the names of fields, written with blanks between, and those that tables of names read."""
-    return frozenset((*own.split(), *(name for table in tables for name, _ in table.values())))
+    return frozenset((*own.split(), *names_in(*tables)))
 
 
 MAX_NAMES = 200  # ignored field names per message

@@ -6,6 +6,7 @@ Long checks run in a worker process with limited time and memory, as in the serv
 import asyncio
 import base64
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -109,7 +110,8 @@ def of_files(kind: str, payload: str, attributes: str) -> SchemaParts:
     """Read a schema from the files that `ams schemas create` would take; raise `WrongOption`."""
     try:
         read = _compile_file if kind == PROTOBUF else _read_json_schema
-        rules = SchemaParts(kind, read("file", payload), _read_json_schema("attributes_file", attributes))
+        own = read("file", payload) if payload else None
+        rules = SchemaParts(kind, own, _read_json_schema("attributes_file", attributes) if attributes else None)
         compile_stored(rules.type, rules.payload, rules.attributes)
     except InvalidInput as error:
         raise WrongOption("file" if payload else "attributes_file", error.message) from None
@@ -123,17 +125,13 @@ def rules_named(service: Service, project: str, name: str) -> SchemaParts:
 
 
 def _read_json_schema(option: str, path: str) -> str | None:
-    if not path:
-        return None
     try:
         return _text(msgspec.json.decode(_content(option, path), type=dict[str, Any]))
     except (msgspec.MsgspecError, Broken) as error:
         raise WrongOption(option, f"{path} is no JSON object: {error}") from None
 
 
-def _compile_file(option: str, path: str) -> str | None:
-    if not path:
-        return None
+def _compile_file(option: str, path: str) -> str:
     definition = _content(option, path).decode(errors="replace")
     return with_descriptor(definition, compile_definition(definition))
 
@@ -149,7 +147,7 @@ def _text(part: dict[str, Any]) -> str | None:
     return msgspec.json.encode(part).decode() if part else None
 
 
-class Verdicts:
+class Verdicts(AbstractContextManager["Verdicts"]):
     """A schema, compiled once for many messages; for one thread."""
 
     def __init__(self, rules: SchemaParts) -> None:
@@ -157,9 +155,6 @@ class Verdicts:
         self._compiled = compile_stored(rules.type, rules.payload, rules.attributes)
         self._runner = asyncio.Runner()
         self._pool = Pool(1)
-
-    def __enter__(self) -> "Verdicts":
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._runner.run(self._pool.close())

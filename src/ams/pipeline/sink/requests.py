@@ -1,8 +1,5 @@
 """Turns rows into publish requests with idempotency keys, and sends them.
 
-Columns that only the service sets (`project`, `offset`, `message_id`, `publish_time`) are ignored, so that read
-messages can be published again. Any other column is refused: it would be lost silently.
-
 A retried batch must send the same requests, but Spark does not fix partitions and order after a shuffle. So all rows of
 a topic, or of one lane of it, go to one partition and are sorted by all columns. The same rows give the same requests,
 and the service recognises their keys. Rows that differ each time are written down first.
@@ -335,7 +332,7 @@ THREADS = 4  # parallel requests, each to another topic
 WAITING_PER_THREAD = 2  # queued requests per thread
 
 
-class Sender:
+class Sender(contextlib.AbstractContextManager["Sender"]):
     """Sends requests on threads; a topic always has the same thread, which keeps its order.
 
     After a failure, or an error in the `with` block, nothing more is sent; `put` and the end of the block raise it.
@@ -355,9 +352,6 @@ class Sender:
             waiting.popleft().result()
         self._raise()
         waiting.append(self._threads[number].submit(self._try, chunk))
-
-    def __enter__(self) -> "Sender":
-        return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._error = self._error or error

@@ -10,10 +10,8 @@ owner only and stay until all are published. All machines must see the folder by
 The driver writes the plan after all tasks; without a plan nothing was published. A retried batch is published from its
 plan, whatever rows it has now.
 
-An unfinished batch is published again when its query restarts. The service recognises stored requests by their keys,
-but only for its setting `idempotency_window`, and no longer than the topic keeps messages. No route tells these times,
-so the option `keyWindow` does, and older checkpoints are refused. A checkpoint whose last batch is finished may have
-any age.
+An unfinished batch is published again when its query restarts, but only while the service knows the keys of its
+requests: the option `keyWindow` says how long that is.
 """
 
 import json

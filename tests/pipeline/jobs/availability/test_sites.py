@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ams.pipeline.jobs.availability.board import Board, as_page, sections
 from ams.pipeline.jobs.availability.documents import (
     Defaults,
     Downtime,
@@ -21,6 +20,7 @@ from ams.pipeline.jobs.availability.documents import (
 )
 from ams.pipeline.jobs.availability.figures import site_rows
 from ams.pipeline.jobs.availability.inputs import DayInputs
+from ams.pipeline.jobs.availability.job import Board, as_page, sections
 from ams.pipeline.jobs.availability.sites import ProbeResult, timelines_of
 from ams.pipeline.jobs.availability.timelines import (
     AND,

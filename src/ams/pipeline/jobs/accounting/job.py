@@ -134,14 +134,14 @@ def refresh(run: Run, to: str) -> None:
             result(name).replace(rows)
             _replace_in_database(rows, to, name)
 
-    if months := touched["job"]:
-        put("job_summaries", summaries.job_summaries(came("job", months)))
-    if months := touched["job_summary"]:
-        put("site_summaries", summaries.site_summaries(came("job_summary", months)))
-    if months := touched["vm_summary"]:
-        put("site_vm_summaries", summaries.site_vm_summaries(came("vm_summary", months)))
-    if months := touched["storage"]:
-        put("storage_summaries", summaries.storage_summaries(came("storage", months)))
+    for kind, name, sum_up in (
+        ("job", "job_summaries", summaries.job_summaries),
+        ("job_summary", "site_summaries", summaries.site_summaries),
+        ("vm_summary", "site_vm_summaries", summaries.site_vm_summaries),
+        ("storage", "storage_summaries", summaries.storage_summaries),
+    ):
+        if months := touched[kind]:
+            put(name, sum_up(came(kind, months)))
     if months := touched["job"] | touched["job_summary"] | touched["sync"]:
         partitions = [{"month": month} for month in sorted(months)]
         summed = (result(name).read(partitions) for name in ("job_summaries", "site_summaries"))

@@ -19,12 +19,11 @@ from ams.pipeline.jobs.availability import documents
 from ams.pipeline.jobs.availability.documents import Place, Profile, ProfileRules, midnight
 from ams.pipeline.jobs.availability.parse import Lists, Shape
 from ams.pipeline.jobs.availability.timelines import DAY, StatusSpan
-from ams.pipeline.jobs.fields import in_utf8
+from ams.pipeline.jobs.fields import group, in_utf8
 
 T = TypeVar("T")
 R = TypeVar("R")
 P = TypeVar("P", bound=documents.Period)
-Dated = TypeVar("Dated", documents.EndpointItem, documents.GroupItem)
 
 
 class AvailabilityOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -128,8 +127,8 @@ def inputs(options: AvailabilityOptions, came: Lists = Lists()) -> Inputs:  # no
     profile = options.metric_profile
     services = _single("metric_profile", profile, documents.MetricProfile).services if profile else []
     files = Lists(
-        _by_date(_read_list("topology", options.topology, documents.EndpointItem)),
-        _by_date(_read_list("groups", options.groups, documents.GroupItem)),
+        group((each.date, each) for each in _read_list("topology", options.topology, documents.EndpointItem)),
+        group((each.date, each) for each in _read_list("groups", options.groups, documents.GroupItem)),
         {"": {each.service: each.metrics for each in services}} if profile else {},
         _downtimes(options.downtimes, passed_over) if options.downtimes else {},
     )
@@ -193,13 +192,6 @@ def _rules(options: AvailabilityOptions, profiles: Mapping[str, Profile]) -> dic
     if options.metric_profile and not counting:
         raise WrongOption(option, "no service is both in the metric profile and in a group of the aggregation profile")
     return counting
-
-
-def _by_date(items: Iterable[Dated]) -> dict[str, list[Dated]]:
-    held: dict[str, list[Dated]] = {}
-    for each in items:
-        held.setdefault(each.date, []).append(each)
-    return held
 
 
 def _read_list(option: str, file: str, item: type[T]) -> list[T]:

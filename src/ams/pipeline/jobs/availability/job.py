@@ -11,25 +11,29 @@ after a kill they are published again under the same key, and the service does n
 import hashlib
 import json
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
+import pandas as pd
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from ams.pipeline.checkpoint import CHECKPOINT, read, write
 from ams.pipeline.job_run import Run
 from ams.pipeline.jobs.availability import figures
-from ams.pipeline.jobs.availability.board import as_page, board
 from ams.pipeline.jobs.availability.inputs import AvailabilityOptions, DayInputs, Inputs, day_before, inputs
 from ams.pipeline.jobs.availability.parse import lists, parse_lists, parse_results
 from ams.pipeline.jobs.availability.timelines import DAY
 from ams.pipeline.jobs.base import Job
+from ams.pipeline.jobs.fields import group
 from ams.pipeline.message_parser import parse_messages, rows_of, split
-from ams.pipeline.report.page import put
+from ams.pipeline.report import plots
+from ams.pipeline.report.page import Figure, Rows, Section, page, put
 from ams.pipeline.session import persist_rows
 from ams.pipeline.sink import publish
 from ams.pipeline.sink.requests import BATCH_ID
@@ -173,9 +177,7 @@ def _with_source(records: DataFrame) -> DataFrame:
 
 def fingerprints(files: Iterable[File], known: Inputs, options: AvailabilityOptions, now: int) -> Iterator[DayPrint]:
     """Return all days with results, in order, each with the fingerprint of its inputs."""
-    stored: dict[str, list[File]] = {}
-    for file in files:
-        stored.setdefault(str(file.partition["date"]), []).append(file)
+    stored = group((str(file.partition["date"]), file) for file in files)
     for date in sorted(stored):
         eve = day_before(date)
         day = known.on(date, now, known.on(eve, now) if eve in stored else None)
@@ -188,6 +190,69 @@ def _extent(files: Collection[File]) -> tuple[int, int]:
     """Return a text that changes when a table grows, but not when its files are merged."""
     batches = (each.batch for each in files if each.batch is not None)
     return sum(each.rows for each in files), max(batches, default=-1)
+
+
+DAYS = 14
+SITES = 40  # sites in the plots, the least available ones; the table has them all
+AVAILABILITY, RELIABILITY = 80, 85  # what sites usually promise, in per cent
+
+
+class Board(NamedTuple):
+    """Data of the board."""
+
+    figures: pd.DataFrame
+    """Of each site and day: `site`, `date`, `availability`, `reliability`, `partial`; NaN is not defined."""
+    timelines: Mapping[str, Sequence[plots.PlotSpan]]  # the statuses of each site on the last day
+
+    @property
+    def availability(self) -> pd.DataFrame:
+        """Availability by site and day; lowest on the last day first, sites without figures last."""
+        cells = self.figures.pivot(index="site", columns="date", values="availability")
+        return cells.sort_values(cells.columns[-1], kind="stable")
+
+
+def board(counted: DataFrame, statuses: DataFrame) -> Board:
+    """Collect the board's data from `figures.FIGURES` and `figures.STATUSES`."""
+    sites = counted.where("type = 'endpoint_group'").withColumnRenamed("endpoint_group", "site")
+    days = [row["date"] for row in sites.select("date").distinct().orderBy(F.desc("date")).limit(DAYS).collect()]
+    names = ("availability", "reliability")
+    percents = (F.when(F.col(name) >= 0, F.col(name).cast("double")).alias(name) for name in names)
+    shown = sites.where(F.col("date").isin(days)).select("site", "date", *percents, "partial")
+    seconds = (F.unix_timestamp(name) for name in ("start", "end"))
+    of_day = statuses.where((F.col("type") == "endpoint_group") & (F.col("date") == max(days, default="")))
+    rows = of_day.orderBy("start").select("endpoint_group", *seconds, "status").collect() if days else []
+    time = partial(datetime.fromtimestamp, tz=UTC)
+    strips = group((site, (time(start), time(end), status)) for site, start, end, status in rows)
+    return Board(shown.toPandas(), strips)
+
+
+def sections(shown: Board) -> list[Section]:
+    """Return the sections of the page."""
+    if shown.figures.empty:
+        return [Section("Availability", "No day has been computed yet.")]
+    cells = shown.availability
+    days, worst = list(cells.columns), cells.index[:SITES]
+    last = shown.figures[shown.figures["date"] == days[-1]].set_index("site")
+    last = last.loc[cells.index.intersection(last.index)]
+    strips = {site: shown.timelines[site] for site in worst if site in shown.timelines}
+    span = f"Availability of sites in per cent, {days[0]} to {days[-1]}, the least available first."
+    drawn = Figure(plots.board({site: list(cells.loc[site]) for site in worst}, days), span)
+    met = ((last["availability"] >= AVAILABILITY) & (last["reliability"] >= RELIABILITY)).sum()
+    unfinished = " The day is not over." if last["partial"].any() else ""
+    promise = f"{AVAILABILITY} % availability and {RELIABILITY} % reliability"
+    verdict = f"{met} of {len(last)} sites reached {promise} on {days[-1]}.{unfinished}"
+    body = list(last[["availability", "reliability"]].itertuples(name=None))
+    table = Rows(("Site", "Availability, %", "Reliability, %"), body, f"All sites on {days[-1]}.")
+    return [
+        Section("Availability", verdict, [drawn]),
+        Section("Statuses", content=[Figure(plots.timelines(strips), f"Statuses of sites on {days[-1]}, UTC.")]),
+        Section("Figures", content=[table]),
+    ]
+
+
+def as_page(shown: Board) -> str:
+    """Return the board as a self-contained page."""
+    return page("Availability and reliability", "What monitoring found of the sites, day by day.", sections(shown))
 
 
 FILES = {"metric_profile", "aggregation_profile", "operations_profile", "topology", "groups", "downtimes"}

@@ -18,6 +18,7 @@ from fastavro import parse_schema, schemaless_reader
 from ams.pipeline.errors import Broken
 from ams.pipeline.jobs.availability.documents import Downtime, EndpointItem, GroupItem, Profile, moment
 from ams.pipeline.jobs.availability.timelines import STATUSES
+from ams.pipeline.jobs.fields import group
 
 Shape = Literal["current", "without_actual_data", "actual_data_last"]
 
@@ -175,9 +176,5 @@ def lists(rows: Iterable[tuple[str, str, str]]) -> Lists:
     held: dict[str, dict[str, list[Any]]] = {kind: {} for kind in _KINDS}
     for kind, day, item in sorted(set(rows)):
         held[kind].setdefault(day, []).append(msgspec.json.decode(item, type=_KINDS[kind][0]))
-    profiles: dict[str, dict[str, list[str]]] = {}
-    for day, metrics in held["metric_profile"].items():
-        services = profiles.setdefault(day, {})
-        for each in metrics:
-            services.setdefault(each.service, []).append(each.metric)
+    profiles = {day: group((each.service, each.metric) for each in of) for day, of in held["metric_profile"].items()}
     return Lists(held["group_endpoints"], held["group_groups"], profiles, held["downtimes"])

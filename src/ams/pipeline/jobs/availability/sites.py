@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from ams.pipeline.jobs.availability import timelines
 from ams.pipeline.jobs.availability.documents import Place, midnight
 from ams.pipeline.jobs.availability.inputs import DayInputs
+from ams.pipeline.jobs.fields import group
 
 
 class ProbeResult(NamedTuple):
@@ -41,8 +42,8 @@ def timelines_of(inputs: DayInputs, site: str, today: Results, day_before: Resul
     def put(place: Place, line: timelines.Timeline) -> None:
         lines[place] = timelines.overridden(line, inputs.laid_over(site, place))
 
-    rules, services = inputs.rules, dict[Place, list[Place]]()
-    endpoints, named = inputs.endpoints(site), rules.metrics
+    rules, endpoints = inputs.rules, inputs.endpoints(site)
+    named = rules.metrics
     metrics = {each: [each._replace(metric=name) for name in named[each.service]] for each in endpoints}
     for place in chain.from_iterable(metrics.values()):
         last = max(day_before.get(place, ()), key=lambda it: (it.second, timelines.SEVERITY[it.status]), default=None)
@@ -50,13 +51,12 @@ def timelines_of(inputs: DayInputs, site: str, today: Results, day_before: Resul
         put(place, timelines.holding(last.status if last else rules.defaults.missing, results))
     for endpoint, below in metrics.items():
         put(endpoint, timelines.combine(rules.metric_operation, [lines[each] for each in below]))
-        services.setdefault(Place(endpoint.service), []).append(endpoint)
-    for service, below in sorted(services.items()):
+    for service, below in sorted(group((Place(endpoint.service), endpoint) for endpoint in metrics).items()):
         put(service, timelines.combine(rules.operation(service.service), [lines[each] for each in below]))
     groups = [
-        timelines.combine(group.operation, present)
-        for group in rules.groups
-        if (present := [lines[Place(name)] for name in group.services if Place(name) in lines])
+        timelines.combine(each.operation, present)
+        for each in rules.groups
+        if (present := [lines[Place(name)] for name in each.services if Place(name) in lines])
     ]
     if groups:  # groups without a service at the site do not count
         put(Place(), timelines.combine(rules.profile_operation, groups))
@@ -75,10 +75,7 @@ def events_of(
 ) -> Iterator[dict[str, Any]]:
     """Yield a site's events (`figures.EVENTS`) by level; bad statuses repeat each `repeat` seconds."""
     lines = {place: timelines.join_days(eve.get(place), line) for place, line in today.items()}
-    below: dict[Place, list[Place]] = {}
-    for each in lines:
-        for place in {*each.above()} if each.hostname else ():
-            below.setdefault(place, []).append(each)
+    below = group((place, each) for each in lines if each.hostname for place in {*each.above()})
     teller = _Teller(report, site, inputs, lines, below, results)
     for place, line in lines.items():
         for happening in _happenings(line, inputs.rules.available, repeat):

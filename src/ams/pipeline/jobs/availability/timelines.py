@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from itertools import pairwise, product
+from itertools import groupby, pairwise, product
 from typing import NamedTuple
 
 STATUSES = ("OK", "WARNING", "UNKNOWN", "MISSING", "DOWNTIME", "CRITICAL")  # from the mildest to the worst
@@ -128,9 +128,5 @@ def join_days(eve: Timeline | None, today: Timeline) -> Timeline:
 
 
 def _shortest(changes: Iterable[StatusChange]) -> Timeline:
-    by_second = {change.second: change for change in changes}
-    kept: list[StatusChange] = []
-    for change in by_second.values():
-        if not kept or kept[-1].status != change.status:
-            kept.append(change)
-    return Timeline(tuple(kept))
+    last_of_second = {change.second: change for change in changes}.values()
+    return Timeline(tuple(next(same) for _, same in groupby(last_of_second, lambda change: change.status)))

@@ -7,7 +7,7 @@ only by a newer one, so that it may come twice, and in any order.
 from collections import defaultdict
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from pyspark.sql import DataFrame
@@ -19,6 +19,7 @@ from ams.pipeline.errors import WrongOption
 from ams.pipeline.job_run import Run
 from ams.pipeline.jobs.base import Job, columns, first
 from ams.pipeline.jobs.cloud.parse import parse
+from ams.pipeline.jobs.fields import group
 from ams.pipeline.message_parser import parse_messages
 from ams.pipeline.options import moment
 from ams.pipeline.report.page import put
@@ -116,11 +117,9 @@ def _catalogue_json(sites: DataFrame, offered: Mapping[str, DataFrame], now: dat
         names = offered[kind].groupBy("vo", "topic").agg(F.array_sort(F.collect_set("name")).alias("names"))
         for vo, topic, found in names.toLocalIterator():
             offers[vo, topic][kind] = list(found)
-    vos: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for (vo, topic), offer in sorted(offers.items()):
-        place = {name: rows[topic][name] for name in ("site", "endpoint_id", "stale")}
-        vos[vo].append({**place, "images": [], "flavours": [], **offer})
-    value = {"generated": now, "stale_after_hours": stale_hours, "sites": list(rows.values()), "vos": vos}
+    places = {topic: {name: row[name] for name in ("site", "endpoint_id", "stale")} for topic, row in rows.items()}
+    told = ((vo, {**places[topic], "images": [], "flavours": [], **of}) for (vo, topic), of in sorted(offers.items()))
+    value = {"generated": now, "stale_after_hours": stale_hours, "sites": list(rows.values()), "vos": group(told)}
     return msgspec.json.format(msgspec.json.encode(value), indent=1)
 
 

@@ -7,34 +7,52 @@ case-insensitive, as in LDAP. Objects are those of GLUE 2.0 and of GLUE 2.1, who
 
 import base64
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final
 
 from ams.pipeline.errors import Broken
-from ams.pipeline.jobs.fields import Names, Record, abbreviate, in_utf8, join, names, needed, read, text, total, whole
+from ams.pipeline.jobs import fields
+from ams.pipeline.jobs.fields import Names, Record, first, join, names, names_in, needed, text, total, whole
 
 ENDPOINT = names(
+    needed="id=GLUE2EndpointID",
     text="url=GLUE2EndpointURL interface=GLUE2EndpointInterfaceName interface_version=GLUE2EndpointInterfaceVersion"
     " implementation=GLUE2EndpointImplementationName implementation_version=GLUE2EndpointImplementationVersion"
     " health=GLUE2EndpointHealthState serving=GLUE2EndpointServingState"
+    " authentication=Authn|GLUE2EndpointAuthentication",
 )
-SHARE = names(whole="max_instances=GLUE2ComputingShareMaxRunningJobs instances=GLUE2ComputingShareTotalJobs")
-CLOUD_SHARE = names(
-    whole="max_instances=GLUE2CloudComputingShareMaxVM instances=GLUE2CloudComputingShareTotalVM"
-    " max_cpus=GLUE2CloudComputingShareInstanceMaxCPU max_ram_mb=GLUE2CloudComputingShareInstanceMaxRAM"
+SHARE = names(
+    needed="id=GLUE2ShareID",
+    text="project=project_name|ProjectID|GLUE2CloudComputingShareProjectID|Project",
+    whole="max_instances=GLUE2ComputingShareMaxRunningJobs|GLUE2CloudComputingShareMaxVM"
+    " instances=GLUE2ComputingShareTotalJobs|GLUE2CloudComputingShareTotalVM"
+    " max_cpus=GLUE2CloudComputingShareInstanceMaxCPU max_ram_mb=GLUE2CloudComputingShareInstanceMaxRAM",
 )
-IMAGE = names(text="version=GLUE2ApplicationEnvironmentAppVersion marketplace=GLUE2ApplicationEnvironmentRepository")
+IMAGE = names(
+    needed="id=GLUE2ApplicationEnvironmentID",
+    text="name=GLUE2ApplicationEnvironmentAppName|GLUE2EntityName|GLUE2ApplicationEnvironmentID os=os"
+    " version=GLUE2ApplicationEnvironmentAppVersion marketplace=GLUE2ApplicationEnvironmentRepository",
+)
 CLOUD_IMAGE = names(
-    text="version=GLUE2CloudComputingImageVersion marketplace=GLUE2CloudComputingImageMarketPlaceURL"
-    " platform=GLUE2CloudComputingImageOSPlatform"
+    needed="id=GLUE2CloudComputingImageID",
+    text="name=GLUE2EntityName|GLUE2CloudComputingImageID version=GLUE2CloudComputingImageVersion"
+    " marketplace=GLUE2CloudComputingImageMarketPlaceURL|GLUE2CloudComputingImageMarketPlaceID"
+    " platform=GLUE2CloudComputingImageOSPlatform",
 )
-FLAVOUR = names(whole="cpus=GLUE2ExecutionEnvironmentLogicalCPUs ram_mb=GLUE2ExecutionEnvironmentMainMemorySize")
+FLAVOUR = names(
+    needed="id=GLUE2ResourceID",
+    text="name=GLUE2EntityName|GLUE2ResourceID",
+    whole="cpus=GLUE2ExecutionEnvironmentLogicalCPUs ram_mb=GLUE2ExecutionEnvironmentMainMemorySize disk_gb=disk",
+)
 CLOUD_FLAVOUR = names(
-    whole="cpus=GLUE2CloudComputingInstanceTypeCPU ram_mb=GLUE2CloudComputingInstanceTypeRAM"
-    " disk_gb=GLUE2CloudComputingInstanceTypeDisk"
+    needed="id=GLUE2ResourceID",
+    text="name=GLUE2EntityName|GLUE2ResourceID",
+    whole="cpus=GLUE2CloudComputingInstanceTypeCPU|GLUE2CloudComputingInstanceTypevCPU"
+    " ram_mb=GLUE2CloudComputingInstanceTypeRAM disk_gb=GLUE2CloudComputingInstanceTypeDisk",
 )
-EARLIER_IMAGE = names(text="marketplace=GLUE2CloudComputingImageMarketPlaceID")
-EARLIER_FLAVOUR = names(whole="cpus=GLUE2CloudComputingInstanceTypevCPU")  # names of attributes in drafts of GLUE 2.1
+TABLES: Final = (ENDPOINT, SHARE, IMAGE, CLOUD_IMAGE, FLAVOUR, CLOUD_FLAVOUR)
+KEYS: Final = frozenset(name for table in TABLES for name in table["id"][0])  # may stand in the dn alone
+OTHER_INFO: Final = frozenset({"Authn", "project_name", "ProjectID", "os", "disk"})  # names within GLUE2EntityOtherInfo
 OTHERS: Final = frozenset(
     {
         *("dn", "objectclass", "project", "description", "o", "cn", "ou"),
@@ -46,16 +64,12 @@ OTHERS: Final = frozenset(
 TAKEN: Final = frozenset(  # attributes that are read, in lower case; `description` drops and names all others
     name.lower()
     for name in (
-        *(name for table in (ENDPOINT, SHARE, CLOUD_SHARE, IMAGE, CLOUD_IMAGE) for name, _ in table.values()),
-        *(name for table in (FLAVOUR, CLOUD_FLAVOUR, EARLIER_IMAGE, EARLIER_FLAVOUR) for name, _ in table.values()),
-        *("GLUE2EntityName", "GLUE2EntityOtherInfo", "GLUE2ServiceAdminDomainForeignKey", "Project"),
+        *(name for name in names_in(*TABLES) if name not in OTHER_INFO),
+        *("GLUE2EntityOtherInfo", "GLUE2ServiceAdminDomainForeignKey", "GLUE2MappingPolicyShareForeignKey"),
         *("GLUE2ComputingManagerTotalLogicalCPUs", "GLUE2CloudComputingManagerTotalCPUs"),
         *("GLUE2ComputingManagerWorkingAreaTotal", "GLUE2CloudComputingManagerTotalRAM"),
-        *("GLUE2StorageServiceCapacityTotalSize", "GLUE2EndpointID", "GLUE2EndpointAuthentication"),
-        *("GLUE2ShareID", "GLUE2CloudComputingShareProjectID", "GLUE2MappingPolicyShareForeignKey"),
-        *("GLUE2PolicyRule", "GLUE2PolicyUserDomainForeignKey"),
-        *("GLUE2ApplicationEnvironmentID", "GLUE2ApplicationEnvironmentAppName", "GLUE2CloudComputingImageID"),
-        *("GLUE2CloudComputingImageOSName", "GLUE2CloudComputingImageOSVersion", "GLUE2ResourceID"),
+        *("GLUE2StorageServiceCapacityTotalSize", "GLUE2PolicyRule", "GLUE2PolicyUserDomainForeignKey"),
+        *("GLUE2CloudComputingImageOSName", "GLUE2CloudComputingImageOSVersion"),
         "GLUE2CloudComputingImageCloudComputingShareForeignKey",
         "GLUE2CloudComputingInstanceTypeCloudComputingShareForeignKey",
     )
@@ -73,8 +87,7 @@ Vos = Mapping[str, list[str]]  # the VOs that may use each share
 
 def description(data: bytes) -> Record:
     """Read a description; raises `Broken`, naming the line or the field."""
-    whole_blocks = _blocks(data)
-    blocks = [{name: block[name] for name in block.keys() & (TAKEN | OTHERS)} for block in whole_blocks]
+    blocks = _blocks(data)
     vos = vos_by_share(
         (share, policy.get("glue2policyrule", []), policy.get("glue2policyuserdomainforeignkey", []))
         for policy in _of(blocks, "GLUE2MappingPolicy")
@@ -86,7 +99,7 @@ def description(data: bytes) -> Record:
     managers = _of(blocks, "GLUE2ComputingManager", "GLUE2CloudComputingManager")
     stores = _of(blocks, "GLUE2StorageServiceCapacity")
     endpoints = _of(blocks, "GLUE2ComputingEndpoint", "GLUE2CloudComputingEndpoint")
-    said = (name for block in whole_blocks for name in block)
+    said = (name for block in blocks for name in block)
     return {
         "shape": "glue2-ldif",
         "site": next(filter(None, sites), None),
@@ -95,15 +108,19 @@ def description(data: bytes) -> Record:
             "ram_mb": _sum(managers, "GLUE2ComputingManagerWorkingAreaTotal", "GLUE2CloudComputingManagerTotalRAM"),
             "storage_gb": _sum(stores, "GLUE2StorageServiceCapacityTotalSize"),
         },
-        "endpoints": [_endpoint(block) for block in endpoints],
-        "shares": [_share(block, vo) for block in shares for vo in vos.get(_id(block, "GLUE2ShareID"), ())],
+        "endpoints": [_read(block, ENDPOINT) for block in endpoints],
+        "shares": [{**_read(block, SHARE), "vo": vo} for block in shares for vo in vos.get(_share_id(block), ())],
+        # Without links of its own an item belongs to the service, so every VO of the service may use it.
         "images": [
-            *(_image(block, everyone) for block in _of(blocks, "GLUE2ApplicationEnvironment")),
+            *({**_read(block, IMAGE), "vos": everyone} for block in _of(blocks, "GLUE2ApplicationEnvironment")),
             *(_cloud_image(block, vos) for block in _of(blocks, "GLUE2CloudComputingImage")),
         ],
         "flavours": [
-            *(_flavour(block, everyone) for block in _of(blocks, "GLUE2ExecutionEnvironment")),
-            *(_cloud_flavour(block, vos) for block in _of(blocks, "GLUE2CloudComputingInstanceType")),
+            *({**_read(block, FLAVOUR), "vos": everyone} for block in _of(blocks, "GLUE2ExecutionEnvironment")),
+            *(
+                {**_read(block, CLOUD_FLAVOUR), "vos": _users(block, vos, "GLUE2CloudComputingInstanceType")}
+                for block in _of(blocks, "GLUE2CloudComputingInstanceType")
+            ),
         ],
         "not_taken": [name for name in said if name.startswith("glue2") and name not in TAKEN],
     }
@@ -120,7 +137,7 @@ def vos_by_share(policies: Iterable[tuple[str, Iterable[str], Iterable[str]]]) -
 
 def _blocks(data: bytes) -> list[Block]:
     try:
-        lines = re.sub("\r\n?", "\n", in_utf8(data).decode())
+        lines = re.sub("\r\n?", "\n", fields.in_utf8(data).decode())
     except UnicodeDecodeError as error:
         raise Broken("neither JSON nor text in UTF-8") from error
     found: dict[tuple[tuple[str, str], ...], Block] = {}
@@ -132,7 +149,7 @@ def _blocks(data: bytes) -> list[Block]:
         if any(each.lower().startswith("glue2") for each in block.get("objectclass", [])):
             unknown = [name for name in block if name not in OTHERS and not name.startswith("glue2")]
             if unknown:
-                raise Broken(f"unknown attribute {abbreviate(unknown[0])}")
+                raise Broken(f"unknown attribute {fields.abbreviate(unknown[0])}")
         name = tuple((key.lower(), value) for key, value in _parts(block["dn"][0]))
         _join(found.setdefault(name, block), block)
     if not found:
@@ -147,7 +164,7 @@ def _join(block: Block, again: Block) -> None:
         if name.endswith("foreignkey"):
             block[name] = [*before, *(each for each in now if each not in before)]
         elif name != "dn" and sorted(before) != sorted(now):
-            raise Broken(f"one dn stands there twice, with other attributes: {abbreviate(block['dn'][0])}")
+            raise Broken(f"one dn stands there twice, with other attributes: {fields.abbreviate(block['dn'][0])}")
 
 
 def _block(lines: str) -> Block:
@@ -163,19 +180,19 @@ def _block(lines: str) -> Block:
 def _pass_over(block: Block, lines: str) -> None:
     """Raise `Broken` unless a block without dn is a comment of a successful search."""
     if block.keys() - REMARKS:
-        raise Broken(f"a block has no dn: {abbreviate(lines)}")
+        raise Broken(f"a block has no dn: {fields.abbreviate(lines)}")
     for result in block.get("result", []):
         if result.split(" ")[0] != "0":
-            raise Broken(f"the search that made it failed: {abbreviate(result)}")
+            raise Broken(f"the search that made it failed: {fields.abbreviate(result)}")
     if block.get("version", ["1"]) != ["1"]:
-        raise Broken(f"LDIF of version {abbreviate(block['version'][0])}; 1 is read")
+        raise Broken(f"LDIF of version {fields.abbreviate(block['version'][0])}; 1 is read")
 
 
 def _attribute(line: str) -> tuple[str, list[str], str]:
     description, colon, value = line.partition(":")
     name, *options = description.lower().split(";")
     if not colon or not name or " " in description:
-        raise Broken(f"a line is not `name: value`: {abbreviate(line)}")
+        raise Broken(f"a line is not `name: value`: {fields.abbreviate(line)}")
     if name == "changetype":
         raise Broken("it is a change of a directory, and no description")
     if value.startswith("<"):
@@ -211,25 +228,27 @@ def _first(block: Block, name: str) -> str | None:
     return None if found == UNKNOWN else found
 
 
-def _read_columns(block: Block, *tables: Names) -> Record:
-    """Return the columns of the tables; the first value of a column wins."""
-    found: Record = {}
-    for table in tables:
-        said = read({name: _first(block, name) for name, _ in table.values()}, table)
-        found |= {column: value for column, value in said.items() if found.get(column) is None}
-    return found
+def _read(block: Block, table: Names) -> Record:
+    """Return the columns of a table. All attributes in it must be readable; the first with a value counts."""
+
+    def values(attributes: Iterable[str], reader: Callable[[Record, str], Any]) -> list[Any]:
+        return [reader({name: _value_of(block, name)}, name) for name in attributes]
+
+    return {column: first(values(*told)) for column, told in table.items()}
 
 
-def _id(block: Block, name: str) -> str:
-    return needed({name: _first(block, name) or _in_dn(block, name)}, name)
+def _value_of(block: Block, name: str) -> str | None:
+    if name in OTHER_INFO:
+        return _value(block.get("glue2entityotherinfo", []), name)
+    return _first(block, name) or (_in_dn(block, name) if name in KEYS else None)
+
+
+def _share_id(block: Block) -> str:
+    return needed({"GLUE2ShareID": _value_of(block, "GLUE2ShareID")}, "GLUE2ShareID")
 
 
 def _in_dn(block: Block, name: str) -> str | None:
     return _value([f"{key}={value}" for key, value in _parts(block["dn"][0])], name)
-
-
-def _other(block: Block, name: str) -> str | None:
-    return _value(block.get("glue2entityotherinfo", []), name)
 
 
 def _value(pairs: list[str], name: str) -> str | None:
@@ -244,43 +263,10 @@ def _sum(blocks: list[Block], *names: str) -> int | None:
     return total((whole({name: _first(block, name)}, name) for block in blocks for name in names), names[0])
 
 
-def _share(block: Block, vo: str) -> Record:
-    project = _other(block, "project_name") or _other(block, "ProjectID")
-    project = project or _first(block, "GLUE2CloudComputingShareProjectID") or _first(block, "Project")
-    return {"id": _id(block, "GLUE2ShareID"), "vo": vo, "project": project, **_read_columns(block, SHARE, CLOUD_SHARE)}
-
-
-def _endpoint(block: Block) -> Record:
-    authentication = _other(block, "Authn") or _first(block, "GLUE2EndpointAuthentication")
-    return {"id": _id(block, "GLUE2EndpointID"), "authentication": authentication, **_read_columns(block, ENDPOINT)}
-
-
-def _image(block: Block, vos: list[str]) -> Record:
-    """Read an image. In LDIF it belongs to the service, so every VO of the service may use it."""
-    found = _id(block, "GLUE2ApplicationEnvironmentID")
-    name = _first(block, "GLUE2ApplicationEnvironmentAppName") or _first(block, "GLUE2EntityName") or found
-    return {"id": found, "name": name, "os": _other(block, "os"), "vos": vos, **_read_columns(block, IMAGE)}
-
-
-def _flavour(block: Block, vos: list[str]) -> Record:
-    found = _id(block, "GLUE2ResourceID")
-    disk = whole({"disk": _other(block, "disk")}, "disk")
-    name = _first(block, "GLUE2EntityName") or found
-    return {"id": found, "name": name, "disk_gb": disk, "vos": vos, **_read_columns(block, FLAVOUR)}
-
-
 def _cloud_image(block: Block, vos: Vos) -> Record:
-    found = _id(block, "GLUE2CloudComputingImageID")
-    parts = (_first(block, f"GLUE2CloudComputingImageOS{part}") for part in ("Name", "Version"))
-    name, users = _first(block, "GLUE2EntityName") or found, _users(block, vos, "GLUE2CloudComputingImage")
-    own = _read_columns(block, CLOUD_IMAGE, EARLIER_IMAGE)
-    return {"id": found, "name": name, "os": join(" ", *parts), "vos": users, **own}
-
-
-def _cloud_flavour(block: Block, vos: Vos) -> Record:
-    found = _id(block, "GLUE2ResourceID")
-    name, users = _first(block, "GLUE2EntityName") or found, _users(block, vos, "GLUE2CloudComputingInstanceType")
-    return {"id": found, "name": name, "vos": users, **_read_columns(block, CLOUD_FLAVOUR, EARLIER_FLAVOUR)}
+    system = (_first(block, f"GLUE2CloudComputingImageOS{part}") for part in ("Name", "Version"))
+    users = _users(block, vos, "GLUE2CloudComputingImage")
+    return {**_read(block, CLOUD_IMAGE), "os": join(" ", *system), "vos": users}
 
 
 def _users(block: Block, vos: Vos, kind: str) -> list[str]:

@@ -214,7 +214,7 @@ class App:
 
         call = Call(names, query, caller, token, body, headers, request.receive, leave_unrecorded)
         if caller is not None and action.versioned:
-            call = call._replace(admitted=replace(caller, expected=read_if_match(call.header(b"if-match"))))
+            call.admitted = replace(caller, expected=read_if_match(call.header(b"if-match")))
         with holding:
             if self._forwarder is None:
                 made = await handler(call)

@@ -4,8 +4,19 @@ from ams.core.clock import resource_date
 from ams.core.errors import InvalidInput
 from ams.core.names import ProjectName, schema_path, subscription_path, topic_path
 from ams.http.bodies import strings
-from ams.http.routes.users import grants, shown_user
-from ams.http.routing import Call, Versioned, page_request, shown_list, shown_page, wire_record
+from ams.http.routes.users import grants, shown_user, versioned_user
+from ams.http.routing import (
+    Call,
+    Versioned,
+    change_acl,
+    forward,
+    page_request,
+    replace_acl,
+    shown_acl,
+    shown_list,
+    shown_page,
+    wire_record,
+)
 from ams.service import projects, topics
 from ams.service.lookup import without_access_list
 from ams.service.projects import Members, QuotaUse
@@ -25,9 +36,11 @@ class ProjectRoutes:
 
     def __init__(self, projects: projects.Projects, members: Members, quotas: QuotaUse, retention: Retention) -> None:
         self._projects, self._members, self._quotas, self._retention = projects, members, quotas, retention
-
-    async def projects_quotas(self, call: Call) -> wire.ProjectQuotas:
-        return await self._quotas.show(call.caller)
+        self.projects_quotas = forward(quotas.show)
+        self.projects_delete = forward(projects.delete)
+        self.projects_show_user = forward(members.show, "user", show=versioned_user)
+        self.projects_refresh_user_token = forward(members.refresh_token, "user", show=shown_user)
+        self.projects_remove_user = forward(members.remove, "user", show=lambda _: Nothing())
 
     async def projects_modify_quotas(self, call: Call) -> wire.ProjectQuotas:
         changes = (await call.read(wire.QuotaChanges, _BAD_QUOTAS_TEXT)).quotas
@@ -56,16 +69,9 @@ class ProjectRoutes:
     async def projects_modify_retention(self, call: Call) -> wire.Project:
         return shown_project(await self._retention.of_project(call.caller, await _retention_seconds(call)))
 
-    async def projects_delete(self, call: Call) -> None:
-        await self._projects.delete(call.caller)
-
     async def projects_list_users(self, call: Call) -> Users:
         page = await self._members.list(call.caller, page_request(call), details=call.parameter("details") == "true")
         return await shown_page(Users, "users", page, shown_user)
-
-    async def projects_show_user(self, call: Call) -> Versioned:
-        user = await self._members.show(call.caller, call.user)
-        return Versioned(shown_user(user), user)
 
     async def projects_create_user(self, call: Call) -> User:
         wanted = await call.read(MemberBody, _BAD_MEMBER_TEXT)
@@ -80,13 +86,6 @@ class ProjectRoutes:
         await self._members.find(call.user)
         wanted = await call.read(MemberRoles)
         return shown_user(await self._members.add(call.caller, call.user, wanted.roles or ()))
-
-    async def projects_refresh_user_token(self, call: Call) -> User:
-        return shown_user(await self._members.refresh_token(call.caller, call.user))
-
-    async def projects_remove_user(self, call: Call) -> Nothing:
-        await self._members.remove(call.caller, call.user)
-        return Nothing()
 
 
 def shown_project(project: records.Project) -> wire.Project:
@@ -103,6 +102,10 @@ class TopicRoutes:
 
     def __init__(self, topics: topics.Topics, retention: Retention) -> None:
         self._topics, self._retention = topics, retention
+        self.topics_delete = forward(topics.delete, "topic")
+        self.topics_acl = forward(topics.access_list, "topic", show=shown_acl)
+        self.topics_modify_acl = replace_acl(topics.set_access_list, "topic", _BAD_ACCESS_LIST_TEXT)
+        self.topics_change_acl = change_acl(topics.change_access_list, "topic", _BAD_ACCESS_LIST_TEXT)
 
     async def topics_list(self, call: Call) -> wire.Topics:
         page = await self._topics.list(call.caller, page_request(call))
@@ -120,24 +123,9 @@ class TopicRoutes:
         topic = await self._retention.of_topic(call.caller, call.topic, await _retention_seconds(call))
         return shown_topic(call.project, topic)
 
-    async def topics_delete(self, call: Call) -> None:
-        await self._topics.delete(call.caller, call.topic)
-
     async def subscriptions_list_by_topic(self, call: Call) -> wire.SubscriptionNames:
         names = await self._topics.subscriptions_of(call.caller, call.topic)
         return wire.SubscriptionNames([subscription_path(call.project, name) for name in names])
-
-    async def topics_acl(self, call: Call) -> Versioned:
-        found = await self._topics.access_list(call.caller, call.topic)
-        return Versioned(found, found.authorized_users)
-
-    async def topics_modify_acl(self, call: Call) -> None:
-        names = await call.read_access_list(_BAD_ACCESS_LIST_TEXT)
-        await self._topics.set_access_list(call.caller, call.topic, names)
-
-    async def topics_change_acl(self, call: Call) -> wire.Acl:
-        add, remove = await call.read_access_change(_BAD_ACCESS_LIST_TEXT)
-        return wire.Acl(await self._topics.change_access_list(call.caller, call.topic, add, remove))
 
     async def topics_attach_schema(self, call: Call) -> None:
         await self._topics.show(call.caller, call.topic)  # the topic is checked before the body (contract 8)

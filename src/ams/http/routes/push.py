@@ -22,7 +22,7 @@ from ams.core.errors import Conflict, InvalidInput
 from ams.core.names import Offset, SubscriptionId, ack_offset, ack_prefix, topic_path
 from ams.core.push_config import AskedPush
 from ams.http.bodies import BodyReader
-from ams.http.routing import Call, shown_list, wire_record
+from ams.http.routing import Call, forward, shown_list, wire_record
 from ams.push.report import MAX_ATTEMPTS_KEPT
 from ams.push.upstream import Target, Verdict
 from ams.service.dead_letters import DeadLetters
@@ -59,23 +59,19 @@ class PushRoutes:
     """The routes of push configurations, delivery states, and the keys that receivers look up."""
 
     def __init__(self, pushing: Pushing, watcher: PushWatcher, identity: PushIdentity) -> None:
-        self._pushing, self._watcher, self._identity = pushing, watcher, identity
+        self._pushing, self._identity = pushing, identity
+        self.subscriptions_verify_push_endpoint = forward(pushing.verify, "subscription")
+        self.subscriptions_push_status = forward(watcher.look, "subscription", show=_report)
 
     async def subscriptions_modify_push_config(self, call: Call) -> None:
         wanted = await call.read(wire.NewPushConfig, "Invalid Subscription Arguments")
         await self._pushing.modify(call.caller, call.subscription, requested_push(wanted.push_config))
-
-    async def subscriptions_verify_push_endpoint(self, call: Call) -> None:
-        await self._pushing.verify(call.caller, call.subscription)
 
     async def subscriptions_rotate_push_secret(self, call: Call) -> wire.NewSecret:
         keep = _rotation.read(await call.body() or b"{}").keep_seconds
         seconds = KEEP_SECONDS if keep is None else keep
         made = await self._pushing.rotate_secret(call.caller, call.subscription, seconds)
         return wire.NewSecret(made.secret, optional_date(made.previous_until))
-
-    async def subscriptions_push_status(self, call: Call) -> wire.PushReport:
-        return _report(await self._watcher.look(call.caller, call.subscription))
 
     async def push_configuration(self, _call: Call) -> wire.OpenIdConfiguration:
         issuer = self._identity.issuer

@@ -10,7 +10,7 @@ from ams.core.errors import InvalidInput
 from ams.core.messages import message
 from ams.core.names import revision_id, schema_path
 from ams.http.bodies import BodyReader, bad_request, strings
-from ams.http.routing import Call, Versioned, shown_list
+from ams.http.routing import Call, Versioned, forward, shown_list
 from ams.service import schemas
 from ams.service.validators import Candidate
 from ams.storage.registry import records
@@ -36,6 +36,7 @@ class SchemaRoutes:
 
     def __init__(self, schemas: schemas.Schemas) -> None:
         self._schemas = schemas
+        self.schemas_delete = forward(schemas.delete, "schema")
 
     async def schemas_list(self, call: Call) -> wire.Schemas:
         found = await self._schemas.list(call.caller)
@@ -58,9 +59,6 @@ class SchemaRoutes:
         schema = await self._schemas.show(call.caller, call.schema)
         updated = await self._schemas.update(call.caller, schema, _details.read_first(body))
         return _wire_schema(call, updated)
-
-    async def schemas_delete(self, call: Call) -> None:
-        await self._schemas.delete(call.caller, call.schema)
 
     async def schemas_validate_message(self, call: Call) -> wire.Validated:
         body = await call.body()

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from ams.http.routing import Call, page_request
+from ams.http.routing import Call, forward, page_request
 from ams.service import doctor, metrics
 from ams.service.service_doctor import ServiceDoctor, ServiceInfo
 from ams.storage.audit.records import AuditRecords, event_filter, listing
@@ -17,6 +17,9 @@ class ServiceRoutes:
         self, about: ServiceInfo, metrics: metrics.Metrics, usage: metrics.Usage, records: AuditRecords
     ) -> None:
         self._about, self._metrics, self._usage, self._records = about, metrics, usage, records
+        self.projects_metrics = forward(metrics.project, show=wire.Metrics)
+        self.topics_metrics = forward(metrics.topic, "topic", show=wire.Metrics)
+        self.subscriptions_metrics = forward(metrics.subscription, "subscription", show=wire.Metrics)
 
     async def ams_health_status(self, call: Call) -> wire.Status:
         details = call.parameter("details") == "true"
@@ -29,15 +32,6 @@ class ServiceRoutes:
 
     async def ams_metrics(self, _call: Call) -> wire.Metrics:
         return wire.Metrics(await self._metrics.node())
-
-    async def projects_metrics(self, call: Call) -> wire.Metrics:
-        return wire.Metrics(await self._metrics.project(call.caller))
-
-    async def topics_metrics(self, call: Call) -> wire.Metrics:
-        return wire.Metrics(await self._metrics.topic(call.caller, call.topic))
-
-    async def subscriptions_metrics(self, call: Call) -> wire.Metrics:
-        return wire.Metrics(await self._metrics.subscription(call.caller, call.subscription))
 
     async def ams_va_metrics(self, call: Call) -> wire.VaMetrics:
         return await self._usage.va_metrics(*_window(call))
@@ -56,10 +50,8 @@ class DoctorRoutes:
 
     def __init__(self, doctor: doctor.Doctor, service: ServiceDoctor, node: str = "") -> None:
         """`node` is the name of this node; empty without others."""
-        self._doctor, self._service, self._node = doctor, service, node
-
-    async def subscriptions_doctor(self, call: Call) -> wire.Diagnosis:
-        return await self._doctor.look(call.caller, call.subscription)
+        self._service, self._node = service, node
+        self.subscriptions_doctor = forward(doctor.look, "subscription")
 
     async def service_doctor(self, _call: Call) -> wire.ServiceDiagnosis:
         found, alive = await asyncio.gather(self._service.look(), self._service.nodes_alive())

@@ -20,7 +20,17 @@ from ams.core.names import ack_prefix, snapshot_path, snapshot_reference, subscr
 from ams.core.parallel_options import Changes, DeadLetterPolicy, ParallelOptions, RetryPolicy
 from ams.http.messages import ack_ids_in_turns
 from ams.http.routes.push import is_empty, requested_push, shown_push
-from ams.http.routing import Call, Versioned, page_request, shown_page, wire_record
+from ams.http.routing import (
+    Call,
+    Versioned,
+    change_acl,
+    forward,
+    page_request,
+    replace_acl,
+    shown_acl,
+    shown_page,
+    wire_record,
+)
 from ams.service import subscriptions
 from ams.service.lookup import without_access_list
 from ams.service.parallel.settlement import Settler, holder_of
@@ -28,7 +38,6 @@ from ams.service.push.configurations import Pushing
 from ams.service.subscription_offsets import Seeker, Snapshots
 from ams.storage.registry import records
 from ams.wire import subscriptions as wire
-from ams.wire.projects import Acl
 from ams.wire.push import PushConfig
 
 _ZULU = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})[T ]([0-9]{2}:[0-9]{2}:[0-9]{2})(?:\.([0-9]{1,9}))?Z")
@@ -53,6 +62,12 @@ class SubscriptionRoutes:
         self, subscriptions: subscriptions.Subscriptions, pushing: Pushing, settler: Settler, seeker: Seeker
     ) -> None:
         self._subscriptions, self._pushing, self._settler, self._seeker = subscriptions, pushing, settler, seeker
+        self.subscriptions_detach = forward(subscriptions.detach, "subscription")
+        self.subscriptions_offsets = forward(seeker.offsets, "subscription")
+        self.subscriptions_acl = forward(subscriptions.access_list, "subscription", show=shown_acl)
+        set_list, change_list = subscriptions.set_access_list, subscriptions.change_access_list
+        self.subscriptions_modify_acl = replace_acl(set_list, "subscription", _BAD_ACCESS_LIST_TEXT)
+        self.subscriptions_change_acl = change_acl(change_list, "subscription", _BAD_ACCESS_LIST_TEXT)
 
     async def subscriptions_list(self, call: Call) -> wire.Subscriptions:
         page = await self._subscriptions.list(call.caller, page_request(call))
@@ -79,9 +94,6 @@ class SubscriptionRoutes:
         changes = _asked_changes(await call.read(wire.SubscriptionChanges, _BAD_TEXT))
         subscription = await self._subscriptions.change(call.caller, call.subscription, changes)
         return _shown(call.project, subscription)
-
-    async def subscriptions_detach(self, call: Call) -> None:
-        await self._subscriptions.detach(call.caller, call.subscription)
 
     async def subscriptions_delete(self, call: Call) -> dict[str, str] | None:
         message = await self._subscriptions.delete(call.caller, call.subscription)
@@ -118,21 +130,6 @@ class SubscriptionRoutes:
             await self._settler.nack(subscription, call.caller.here.name, ids, wait)
         else:
             await self._settler.give_back(subscription, call.caller.here.name, ids)
-
-    async def subscriptions_acl(self, call: Call) -> Versioned:
-        found = await self._subscriptions.access_list(call.caller, call.subscription)
-        return Versioned(found, found.authorized_users)
-
-    async def subscriptions_modify_acl(self, call: Call) -> None:
-        names = await call.read_access_list(_BAD_ACCESS_LIST_TEXT)
-        await self._subscriptions.set_access_list(call.caller, call.subscription, names)
-
-    async def subscriptions_change_acl(self, call: Call) -> Acl:
-        add, remove = await call.read_access_change(_BAD_ACCESS_LIST_TEXT)
-        return Acl(await self._subscriptions.change_access_list(call.caller, call.subscription, add, remove))
-
-    async def subscriptions_offsets(self, call: Call) -> wire.Offsets:
-        return await self._seeker.offsets(call.caller, call.subscription)
 
     async def subscriptions_time_to_offset(self, call: Call) -> wire.OffsetAt:
         await self._seeker.require(call.caller, call.subscription)
@@ -273,6 +270,7 @@ class SnapshotRoutes:
 
     def __init__(self, snapshots: Snapshots) -> None:
         self._snapshots = snapshots
+        self.snapshots_delete = forward(snapshots.delete, "snapshot")
 
     async def snapshots_list(self, call: Call) -> wire.Snapshots:
         page = await self._snapshots.list(call.caller, page_request(call))
@@ -286,9 +284,6 @@ class SnapshotRoutes:
         wanted = await call.read(wire.NewSnapshot, "Invalid Snapshot Arguments")
         made = await self._snapshots.create(call.caller, call.snapshot, wanted.subscription or "")
         return _snapshot(call.project, made)
-
-    async def snapshots_delete(self, call: Call) -> None:
-        await self._snapshots.delete(call.caller, call.snapshot)
 
 
 def _snapshot(project: str, snapshot: records.Snapshot, lost: int | None = None) -> wire.Snapshot:

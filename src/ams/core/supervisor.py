@@ -107,14 +107,9 @@ class Supervisor:
 
 
 async def run_until_stopped(
-    start: AbstractAsyncContextManager[T],
-    announce: Callable[[T], None],
-    supervisor: Supervisor,
-    log: Any,
-    *,
-    stop_seconds: float,
-    failed_seconds: float | None = None,
-) -> T | None:
+    start: AbstractAsyncContextManager[T], announce: Callable[[T], None], supervisor: Supervisor, log: Any, *,
+    stop_seconds: float, failed_seconds: float | None = None,
+) -> T | None:  # fmt: skip
     """Run a program until SIGTERM, SIGINT or the failure of a vital part.
 
     `announce` is called after the start. The stop may take `stop_seconds`, or `failed_seconds` after a failure.
@@ -175,15 +170,9 @@ class Ticker:
     """Periodic background work from `start` to `close`."""
 
     def __init__(
-        self,
-        part: str,
-        seconds: float,
-        work: Callable[[], Awaitable[object]],
-        put_off: Callable[..., object] | None = None,
-        *,
-        retry_seconds: float | None = None,
-        has_last: bool = False,
-    ) -> None:
+        self, part: str, seconds: float, work: Callable[[], Awaitable[object]],
+        put_off: Callable[..., object] | None = None, *, retry_seconds: float | None = None, has_last: bool = False,
+    ) -> None:  # fmt: skip
         """Make periodic work.
 
         Args:
@@ -291,12 +280,18 @@ class FairQueue:
 
     def _take_first(self) -> asyncio.Future[None] | None:
         while self._waiting:
-            who, turns = next(iter(self._waiting.items()))
-            turn = turns.popleft()
-            if turns:
-                self._waiting.move_to_end(who)
-            else:
-                del self._waiting[who]
+            turn = pop_in_turn(self._waiting)
             if not turn.done():  # its caller was not cancelled
                 return turn
         return None
+
+
+def pop_in_turn(waiting: OrderedDict[Hashable, deque[T]]) -> T:
+    """Remove and return the next item: keys take turns, FIFO within each key. There is one at least."""
+    who, items = next(iter(waiting.items()))
+    item = items.popleft()
+    if items:
+        waiting.move_to_end(who)
+    else:
+        del waiting[who]
+    return item

@@ -27,6 +27,7 @@ MAX_DELAY_SECONDS = 30.0
 REPORT_SECONDS = 60.0  # between two log lines about one sender
 _UNKNOWN_BYTES = 64 * 1024  # assumed length of a waiting body without one
 _MIN_DEBTS_BEFORE_CLEANUP = 1024  # debts kept before paid ones are looked for and dropped
+_TOO_MANY, _NOT_GZIP = "Too many large requests at once", "Request body is not gzip"
 
 logger = structlog.get_logger("ams.http")
 
@@ -84,7 +85,7 @@ class RefusedBytes:
             logger.warning("bodies.waiting", of=str(who), reason="too many large bodies of it were refused")
         if begins - now > MAX_DELAY_SECONDS:  # without the delay it would be sent again at once
             await asyncio.sleep(MAX_DELAY_SECONDS)
-            raise _too_many()
+            raise Overloaded(_TOO_MANY)
         debt.next_at = begins + (_UNKNOWN_BYTES if size is None else size) / REFUSED_BYTES_PER_SECOND
         await asyncio.sleep(begins - now)
 
@@ -190,7 +191,7 @@ class Bodies:
                     raise TooLarge
                 self.grow(arriving, size)
                 if arriving.is_ended:
-                    raise _too_many()
+                    raise Overloaded(_TOO_MANY)
                 await asyncio.sleep(0)  # yield to other requests
             return b"".join(portions)
         finally:
@@ -211,19 +212,20 @@ class Bodies:
             async with asyncio.timeout(self._seconds) as timeout:
                 return await self._read_on(body, receive, limit, arriving)
         except TimeoutError:
-            raise (_too_many() if arriving.is_ended else BadRequest("Request took too long to arrive")) from None
+            late = BadRequest("Request took too long to arrive")
+            raise (Overloaded(_TOO_MANY) if arriving.is_ended else late) from None
 
     def hold_body(self, body: bytes, holders: Holders = ("",)) -> contextlib.AbstractContextManager[None]:
         """Count a body during its work, because waiting for the disk takes memory too. Notes a refusal."""
-        return self._hold_bytes(holders, len(body))
+        return self._hold(len(body), holders)
 
     def count_request(self, size: int, holders: Holders = ("",)) -> contextlib.AbstractContextManager[None]:
         """Count a request during its work. Raises `Overloaded` if it would leave less memory than it takes."""
         if size > MAX_UNCOUNTED_BYTES and size > self._share.room(*holders):
-            raise _too_many()
-        return self._hold_bytes(holders, size)
+            raise Overloaded(_TOO_MANY)
+        return self._hold(size, holders)
 
-    def _hold_bytes(self, holders: Holders, size: int) -> contextlib.AbstractContextManager[None]:
+    def _hold(self, size: int, holders: Holders) -> contextlib.AbstractContextManager[None]:
         return _HeldBody(self._share, self._refused, holders, size) if size > UNPACED_BYTES else _NO_HOLD
 
     async def _read_on(self, first: bytes, receive: Receive, limit: int, arriving: ArrivingBody) -> bytes:
@@ -274,7 +276,7 @@ class Bodies:
             of_largest = [each for each in self._arriving if largest in each.holders and each.size]
             ended = max(of_largest, key=lambda each: (each.size, each is arriving), default=arriving)
             if ended is arriving:
-                raise _too_many()
+                raise Overloaded(_TOO_MANY)
             ended.end()
             self._uncount(ended)
 
@@ -315,10 +317,6 @@ def _content_length(headers: Headers) -> int | None:
         if name == b"content-length" and value.isdigit():
             return int(value)
     return 0
-
-
-def _too_many() -> Overloaded:
-    return Overloaded("Too many large requests at once")
 
 
 def affordable_bytes(budget: int, most: int | None = None) -> int:
@@ -381,14 +379,10 @@ def decode_gzip(body: bytes) -> Iterator[bytes]:
             try:
                 portion = member.decompress(data, GZIP_PORTION_BYTES)
             except zlib.error:
-                raise _not_gzip() from None
+                raise BadRequest(_NOT_GZIP) from None
             yield portion
             data = member.unused_data if member.eof else member.unconsumed_tail
             if members > MAX_GZIP_MEMBERS:
-                raise _not_gzip()
+                raise BadRequest(_NOT_GZIP)
     if not member.eof:
-        raise _not_gzip()
-
-
-def _not_gzip() -> BadRequest:
-    return BadRequest("Request body is not gzip")
+        raise BadRequest(_NOT_GZIP)

@@ -18,7 +18,7 @@ from starlette.types import Scope
 
 from ams.access.admission import Caller
 from ams.core.clock import optional_date
-from ams.core.errors import AmsError, InvalidInput
+from ams.core.errors import AmsError, refuse_if
 from ams.core.names import (
     BindingName,
     IssuerName,
@@ -212,8 +212,7 @@ def replace_acl(act: Callable[..., Awaitable[object]], variable: str, refusal: s
 
     async def handle(call: Call) -> None:
         names = (await call.read(NewAccessList, refusal)).authorized_users
-        if names is None:
-            raise InvalidInput(refusal)
+        refuse_if(names is None, refusal)
         await act(call.caller, call.names[variable], names)
 
     return handle
@@ -224,8 +223,7 @@ def change_acl(act: Callable[..., Awaitable[Sequence[str]]], variable: str, refu
 
     async def handle(call: Call) -> Acl:
         change = await call.read(AccessListChange, refusal)
-        if change.add is None and change.remove is None:
-            raise InvalidInput(refusal)
+        refuse_if(change.add is None and change.remove is None, refusal)
         return Acl(await act(call.caller, call.names[variable], change.add or [], change.remove or []))
 
     return handle
@@ -245,8 +243,7 @@ def bind_handlers(*routes: object) -> dict[str, Handler]:
 def page_request(call: Call) -> PageRequest:
     """Return the requested page; a size of 0 or less is everything (contract 4). Raises `InvalidInput`."""
     size = call.parameter("pageSize") or "0"
-    if not _INTEGER.fullmatch(size):
-        raise InvalidInput("Invalid page size")
+    refuse_if(not _INTEGER.fullmatch(size), "Invalid page size")
     digits = "0" if size.startswith("-") else size.lstrip("+0") or "0"
     most = int(digits) if len(digits) <= _MAX_DIGITS else 10**_MAX_DIGITS  # larger than any list
     return PageRequest(most, call.parameter("pageToken") or "")

@@ -13,6 +13,8 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable
 
+from ams.core.supervisor import pop_in_turn
+
 QUIET_TURN_SECONDS = 0.002
 """Work of one iteration before any is queued: some 64 busy connections. Two would wake the committer twice."""
 BUSY_TURN_SECONDS = 0.001  # approximate work of one iteration while some is queued
@@ -70,11 +72,7 @@ class FairScheduler:
             names = self._waiting[who] = OrderedDict()
         if name not in names and len(names) >= MAX_NAMES:
             name = None
-        works = names.get(name)
-        if works is None:
-            names[name] = deque((work,))
-        else:
-            works.append(work)
+        names.setdefault(name, deque()).append(work)
 
     def hold_bytes(self, size: int) -> bool:
         """Count the bytes of a queued packet. Returns False above the limit."""
@@ -99,7 +97,7 @@ class FairScheduler:
                 who, names = next(iter(waiting.items()))
                 self._share = now + SHARE_SECONDS
                 while names and now <= self._share:
-                    _next_of(names)()
+                    pop_in_turn(names)()
                     now = self._clock()
                 if names:
                     waiting.move_to_end(who)
@@ -112,13 +110,3 @@ class FairScheduler:
                 loop.call_soon(self._go_on, loop)
             else:
                 self.free = FREE_REQUESTS
-
-
-def _next_of(names: OrderedDict[Hashable, deque[Callable[[], object]]]) -> Callable[[], object]:
-    name, works = next(iter(names.items()))
-    work = works.popleft()
-    if works:
-        names.move_to_end(name)
-    else:
-        del names[name]
-    return work

@@ -5,12 +5,15 @@ complete, this module alone decides if the connection goes on.
 """
 
 import re
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import httptools
 
 from ams.core.errors import AmsError, BadRequest
 from ams.web.answers import Header
+
+if TYPE_CHECKING:
+    from ams.web.connection import HttpConnection
 
 MAX_HEADER_FIELDS = 100  # in a request; the same as common servers
 MAX_TRAILER_BYTES = 8 * 1024  # behind the head, outside the body: sizes of chunks, and trailers
@@ -38,26 +41,16 @@ class RequestHead(NamedTuple):
     is_alone: bool  # True: only a few requests came before it in one packet
 
 
-class Receiver(Protocol):
-    """Receives the parsed parts, in the order of the bytes."""
-
-    def begin_request(self, head: RequestHead) -> None:
-        """Take a head. Raising an `AmsError` refuses the request and stops the reader."""
-
-    def take_body(self, body: bytes) -> None:
-        """Take a part of the body of the request."""
-
-    def end_request(self, *, is_last: bool) -> None:
-        """Take note that the request is complete; `is_last`: its trailer makes the parser stop here."""
-
-
 MAX_REQUESTS_ALONE = 8  # first requests of a packet with `is_alone`: nobody else has a turn in between
 
 
 class RequestReader:
-    """Parses requests fed by `feed`, until `stop`."""
+    """Parses requests fed by `feed`, until `stop`.
 
-    def __init__(self, receiver: Receiver, max_header_bytes: int) -> None:
+    Calls `begin_request`, `take_body` and `end_request` of its connection, in the order of the bytes.
+    """
+
+    def __init__(self, receiver: "HttpConnection", max_header_bytes: int) -> None:
         self._receiver, self._max_header_bytes = receiver, max_header_bytes
         self._parser = _new_parser(self)
         self.is_stopped = False  # True: further bytes are dropped

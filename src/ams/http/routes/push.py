@@ -18,7 +18,7 @@ from ams.cluster.leases import LEASE_SECONDS, RENEW_SECONDS, Heartbeat
 from ams.core import push_config
 from ams.core.ack_ids import ack_ids_of
 from ams.core.clock import Milliseconds, optional_date
-from ams.core.errors import Conflict, InvalidInput
+from ams.core.errors import Conflict, InvalidInput, refuse_if
 from ams.core.names import Offset, SubscriptionId, ack_offset, ack_prefix, topic_path
 from ams.core.push_config import AskedPush
 from ams.http.bodies import BodyReader
@@ -179,8 +179,7 @@ class DeliveryRoutes:
         subscriptions, seconds = body.subscriptions or [], body.seconds or 0
         if len(subscriptions) > MAX_AWAITED_SUBSCRIPTIONS or not all(map(_ID.fullmatch, subscriptions)):
             raise InvalidInput(f"A push wait is for {MAX_AWAITED_SUBSCRIPTIONS} subscriptions")
-        if not 0 <= seconds <= MAX_WAIT_SECONDS:
-            raise InvalidInput(f"A push wait is of 0 to {MAX_WAIT_SECONDS} seconds")
+        refuse_if(not 0 <= seconds <= MAX_WAIT_SECONDS, f"A push wait is of 0 to {MAX_WAIT_SECONDS} seconds")
         message_waiter = partial(self._puller.message_waiter, holder=holder_of(call.caller))
         with call.watch_client() as left:
             waited_for = frozenset(map(SubscriptionId, subscriptions))
@@ -198,15 +197,13 @@ class DeliveryRoutes:
             await self._settler.refuse(subscription, call.caller.here.name, ids, wait, verdict)
             return
         offset = ack_offset(prefix, ack_id)
-        if offset < 0:
-            raise InvalidInput("Invalid ack id")
+        refuse_if(offset < 0, "Invalid ack id")
         await self._dead_letters.dead_letter_for(call.caller, call.subscription, Offset(offset), verdict)
 
 
 def _read_heartbeat(body: wire.BeatBody) -> Heartbeat:
     held, states = body.held or [], body.states or {}
-    if not _HOLDER.fullmatch(body.holder or ""):
-        raise InvalidInput("Invalid push lease holder")
+    refuse_if(not _HOLDER.fullmatch(body.holder or ""), "Invalid push lease holder")
     if len(held) > MAX_HELD_SUBSCRIPTIONS or not all(map(_ID.fullmatch, held)):
         raise InvalidInput(f"A push lease holder may hold {MAX_HELD_SUBSCRIPTIONS} subscriptions")
     if len(states) > wire.MAX_STATES or not all(_is_good(state) for state in states.values()):

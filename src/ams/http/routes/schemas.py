@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from ams.core.clock import resource_date
-from ams.core.errors import InvalidInput
+from ams.core.errors import InvalidInput, refuse_if
 from ams.core.messages import message
 from ams.core.names import revision_id, schema_path
 from ams.http.bodies import BodyReader, bad_request, strings
@@ -69,8 +69,7 @@ class SchemaRoutes:
     async def schemas_dry_run(self, call: Call) -> wire.DryRun:
         wanted = await call.read(wire.DryRunBody, _BAD_DRY_RUN_TEXT)
         count = DEFAULT_DRY_RUN if wanted.messages is None else wanted.messages
-        if count < 1:
-            raise InvalidInput(_BAD_DRY_RUN_TEXT)
+        refuse_if(count < 1, _BAD_DRY_RUN_TEXT)
         with call.watch_client() as gone:
             return await self._schemas.dry_run(call.caller, call.schema, wanted.topic or "", count, gone=gone)
 

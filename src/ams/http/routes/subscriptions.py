@@ -15,7 +15,7 @@ from msgspec import UNSET
 from ams.core import parallel_options as limits
 from ams.core.ack_ids import BAD_ACK_DEADLINE
 from ams.core.clock import Milliseconds, resource_date, seconds_span, seconds_text
-from ams.core.errors import InvalidInput
+from ams.core.errors import InvalidInput, refuse_if
 from ams.core.names import ack_prefix, snapshot_path, snapshot_reference, subscription_path, topic_path
 from ams.core.parallel_options import Changes, DeadLetterPolicy, ParallelOptions, RetryPolicy
 from ams.http.messages import ack_ids_in_turns
@@ -121,8 +121,7 @@ class SubscriptionRoutes:
     async def subscriptions_nack(self, call: Call) -> None:
         wanted = await call.read(wire.Nack, "Invalid ack parameter")
         has_failed, delay = wanted.failed is not False, wanted.delay_seconds
-        if delay is not None and not has_failed:
-            raise InvalidInput("A message that has not failed has no delaySeconds")
+        refuse_if(delay is not None and not has_failed, "A message that has not failed has no delaySeconds")
         ids = await ack_ids_in_turns(_prefix(call), wanted.ack_ids or [])
         subscription = await self._settler.to_settle(call.caller, call.subscription, ids, delay)
         if has_failed:
@@ -143,12 +142,10 @@ class SubscriptionRoutes:
     async def subscriptions_seek(self, call: Call) -> wire.Offsets:
         wanted = await call.read(wire.Seek, "Invalid Seek Arguments")
         if wanted.snapshot is not None:
-            if wanted.time is not None or wanted.offset is not None:
-                raise InvalidInput("Give one of time, offset and snapshot")
+            refuse_if(wanted.time is not None or wanted.offset is not None, "Give one of time, offset and snapshot")
             snapshot = snapshot_reference(call.project, wanted.snapshot)
             return await self._seeker.seek_snapshot(call.caller, call.subscription, snapshot)
-        if (wanted.time is None) == (wanted.offset is None):
-            raise InvalidInput("Give either time or offset")
+        refuse_if((wanted.time is None) == (wanted.offset is None), "Give either time or offset")
         if wanted.time is not None:
             return await self._seeker.seek_time(call.caller, call.subscription, zulu_time(wanted.time))
         return await self._seeker.seek(call.caller, call.subscription, wanted.offset or 0)
@@ -199,12 +196,10 @@ def zulu_time(text: str) -> Milliseconds:
 
 def _asked_options(body: wire.NewSubscription) -> ParallelOptions | None:
     """Return the requested options, None for an ordered subscription. Raises `InvalidInput`."""
-    if body.type not in (None, "", limits.ORDERED, limits.PARALLEL):
-        raise InvalidInput(limits.BAD_TYPE)
+    refuse_if(body.type not in (None, "", limits.ORDERED, limits.PARALLEL), limits.BAD_TYPE)
     if body.type != limits.PARALLEL:
         said = [each.encode_name for each in _OPTIONS if not is_empty(getattr(body, each.name))]
-        if said:
-            raise InvalidInput(f"Only a subscription of type parallel has {', '.join(said)}")
+        refuse_if(said, f"Only a subscription of type parallel has {', '.join(said)}")
         return None
     is_ordered = body.enable_message_ordering or False
     return ParallelOptions(filter=body.filter or "", enable_message_ordering=is_ordered, **_asked(body))

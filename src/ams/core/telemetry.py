@@ -145,10 +145,8 @@ class _Live(Collector):
         self._source = source
 
     def collect(self) -> Iterator[Metric]:
-        for each in self._source.gauges():
-            yield _family(GaugeMetricFamily, each)
-        for each in self._source.counters():
-            yield _family(CounterMetricFamily, each)
+        yield from (_family(GaugeMetricFamily, each) for each in self._source.gauges())
+        yield from (_family(CounterMetricFamily, each) for each in self._source.counters())
 
 
 def _family(kind: type[GaugeMetricFamily] | type[CounterMetricFamily], figure: Figure) -> Metric:

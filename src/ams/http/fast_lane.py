@@ -24,7 +24,7 @@ from ams.core.fair_share import MAX_UNCOUNTED_BYTES
 from ams.core.telemetry import REQUEST
 from ams.http.app import REQUEST_ID, App, good_id
 from ams.http.asgi import JSON, Application, Header, Receive, Send
-from ams.http.audit import RequestLog, log_request, shown_path
+from ams.http.audit import log_request, log_requests, shown_path
 from ams.http.bodies import BIG_BODY
 from ams.http.hot_routes import COUNTED_KEY, HEAD_KEY, Admitted, FastRoutes, Head, NotOnLane, Work
 from ams.http.limits import UNPACED_BYTES, ArrivingBody
@@ -95,7 +95,7 @@ class Lane:
         return connection.is_free and not connection.is_write_paused and request.version == "1.1"
 
     def _trace(self, app: Application) -> Application:
-        return RequestLog(app) if self.is_traced else app
+        return log_requests(app) if self.is_traced else app
 
 
 def _split(request: RequestHead) -> tuple[Head, int, bytes, list[Header]]:

@@ -17,20 +17,9 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from ams.access.admission import Caller
+from ams.core import names
 from ams.core.clock import optional_date
 from ams.core.errors import AmsError, refuse_if
-from ams.core.names import (
-    BindingName,
-    IssuerName,
-    ProjectName,
-    RegistrationId,
-    SchemaName,
-    SnapshotName,
-    SubscriptionName,
-    TokenName,
-    TopicName,
-    UserName,
-)
 from ams.http.asgi import Receive, Send, query_value
 from ams.http.bodies import BodyReader, body_reader
 from ams.http.limits import ClientLeft, cancel_if_left, watch_disconnect
@@ -123,24 +112,24 @@ class PathVariable(Generic[N]):
         self._name = name
 
     def __get__(self, call: "Call", _owner: type) -> N:
-        return cast("N", call.names[self._name])
+        return cast("N", call.variables[self._name])
 
 
 @dataclass
 class Call:
     """One request, admitted by the gate."""
 
-    topic = PathVariable[TopicName]("topic")
-    subscription = PathVariable[SubscriptionName]("subscription")
-    snapshot = PathVariable[SnapshotName]("snapshot")
-    schema = PathVariable[SchemaName]("schema")
-    user = PathVariable[UserName]("user")
-    named_token = PathVariable[TokenName]("token")
-    issuer = PathVariable[IssuerName]("issuer")
-    binding = PathVariable[BindingName]("binding")
-    registration = PathVariable[RegistrationId]("uuid")
+    topic = PathVariable[names.TopicName]("topic")
+    subscription = PathVariable[names.SubscriptionName]("subscription")
+    snapshot = PathVariable[names.SnapshotName]("snapshot")
+    schema = PathVariable[names.SchemaName]("schema")
+    user = PathVariable[names.UserName]("user")
+    named_token = PathVariable[names.TokenName]("token")
+    issuer = PathVariable[names.IssuerName]("issuer")
+    binding = PathVariable[names.BindingName]("binding")
+    registration = PathVariable[names.RegistrationId]("uuid")
 
-    names: Mapping[str, str]  # path variables; valid names, except on open routes, which have none
+    variables: Mapping[str, str]  # of the path; valid names, except on open routes, which have none
     query: bytes
     admitted: Caller | None  # None on open routes, which check for themselves (contract 1.5)
     token: str | None
@@ -156,7 +145,7 @@ class Call:
         return self.admitted
 
     @property
-    def project(self) -> ProjectName:
+    def project(self) -> names.ProjectName:
         """Current name of the request's project."""
         return self.caller.here.name
 
@@ -196,7 +185,7 @@ def forward(act: Callable[..., Awaitable[T]], *variables: str, show: Callable[[T
     """Return the handler of an action that needs its caller and these path variables only; `show` makes the answer."""
 
     async def handle(call: Call) -> object:
-        result = await act(call.caller, *[call.names[each] for each in variables])
+        result = await act(call.caller, *[call.variables[each] for each in variables])
         return show(result) if show else result
 
     return handle
@@ -211,9 +200,9 @@ def replace_acl(act: Callable[..., Awaitable[object]], variable: str, refusal: s
     """Return the handler of a modifyAcl. Raises `InvalidInput` for a bad body, also without the list."""
 
     async def handle(call: Call) -> None:
-        names = (await call.read(NewAccessList, refusal)).authorized_users
-        refuse_if(names is None, refusal)
-        await act(call.caller, call.names[variable], names)
+        users = (await call.read(NewAccessList, refusal)).authorized_users
+        refuse_if(users is None, refusal)
+        await act(call.caller, call.variables[variable], users)
 
     return handle
 
@@ -224,7 +213,7 @@ def change_acl(act: Callable[..., Awaitable[Sequence[str]]], variable: str, refu
     async def handle(call: Call) -> Acl:
         change = await call.read(AccessListChange, refusal)
         refuse_if(change.add is None and change.remove is None, refusal)
-        return Acl(await act(call.caller, call.names[variable], change.add or [], change.remove or []))
+        return Acl(await act(call.caller, call.variables[variable], change.add or [], change.remove or []))
 
     return handle
 

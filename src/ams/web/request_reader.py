@@ -5,6 +5,8 @@ complete, this module alone decides if the connection goes on.
 """
 
 import re
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import httptools
@@ -310,26 +312,15 @@ class _BodyOnly:
     """Passes on the callbacks of a parser, except those of its first head."""
 
     def __init__(self, reader: RequestReader) -> None:
-        self._reader = reader
-        self._has_head = False
-        self.on_body = reader.on_body
+        self._reader, self._has_head = reader, False
+        self.on_body, self.on_message_complete = reader.on_body, reader.on_message_complete
+        for name in ("on_message_begin", "on_url", "on_header"):
+            setattr(self, name, partial(self._pass_on, getattr(reader, name)))
 
-    def on_message_begin(self) -> None:
+    def _pass_on(self, callback: Callable[..., None], *arguments: bytes) -> None:
         if self._has_head:
-            self._reader.on_message_begin()
-
-    def on_url(self, url: bytes) -> None:
-        if self._has_head:
-            self._reader.on_url(url)
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        if self._has_head:
-            self._reader.on_header(name, value)
+            callback(*arguments)
 
     def on_headers_complete(self) -> None:
-        if self._has_head:
-            self._reader.on_headers_complete()
+        self._pass_on(self._reader.on_headers_complete)
         self._has_head = True
-
-    def on_message_complete(self) -> None:
-        self._reader.on_message_complete()

@@ -55,7 +55,7 @@ class ProjectRoutes:
 
     async def projects_create(self, call: Call) -> wire.Project:
         wanted = await call.read(wire.NewProject, "Invalid Project Arguments")
-        name = ProjectName(call.names["project"])
+        name = ProjectName(call.variables["project"])
         return shown_project(await self._projects.create(call.caller, name, wanted.description or ""))
 
     async def projects_update(self, call: Call) -> wire.Project:
@@ -128,8 +128,7 @@ class TopicRoutes:
 
     async def topics_attach_schema(self, call: Call) -> None:
         await self._topics.show(call.caller, call.topic)  # the topic is checked before the body (contract 8)
-        schema = strings(await call.body()).get("schema", "")
-        await self._topics.attach_schema(call.caller, call.topic, schema)
+        await self._topics.attach_schema(call.caller, call.topic, strings(await call.body()).get("schema", ""))
 
     async def topics_detach_schema(self, call: Call) -> None:
         await self._topics.attach_schema(call.caller, call.topic, "")

@@ -169,8 +169,7 @@ class DeliveryRoutes:
         holder = str(uuid.uuid5(uuid.UUID(call.caller.user or _NO_USER), heartbeat.holder))
         targets = await shown_list(await self._assignment.heartbeat(heartbeat._replace(holder=holder)), _target)
         version = hashlib.blake2b(msgspec.json.encode(targets), digest_size=16).hexdigest()
-        changed = None if version == body.version else targets
-        return wire.Lease(LEASE_SECONDS, RENEW_SECONDS, version, changed)
+        return wire.Lease(LEASE_SECONDS, RENEW_SECONDS, version, None if version == body.version else targets)
 
     async def push_wait(self, call: Call) -> wire.Ready:
         if not self._pushing.enabled:

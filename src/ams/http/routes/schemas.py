@@ -47,8 +47,7 @@ class SchemaRoutes:
         return Versioned(_wire_schema(call, schema), schema)
 
     async def schemas_revisions(self, call: Call) -> wire.Revisions:
-        found = await self._schemas.revisions(call.caller, call.schema)
-        return wire.Revisions(await shown_list(found, _revision))
+        return wire.Revisions(await shown_list(await self._schemas.revisions(call.caller, call.schema), _revision))
 
     async def schemas_create(self, call: Call) -> wire.Schema:
         details = _details.read_first(await call.body())
@@ -57,8 +56,7 @@ class SchemaRoutes:
     async def schemas_update(self, call: Call) -> wire.Schema:
         body = await call.body()
         schema = await self._schemas.show(call.caller, call.schema)
-        updated = await self._schemas.update(call.caller, schema, _details.read_first(body))
-        return _wire_schema(call, updated)
+        return _wire_schema(call, await self._schemas.update(call.caller, schema, _details.read_first(body)))
 
     async def schemas_validate_message(self, call: Call) -> wire.Validated:
         body = await call.body()

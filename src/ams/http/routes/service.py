@@ -41,8 +41,7 @@ class ServiceRoutes:
 
     async def audit_list(self, call: Call) -> wire.Lines:
         page = page_request(call)
-        asked = event_filter(call.parameter, RECORDED)
-        return await listing(self._records, asked, page.size, page.token)
+        return await listing(self._records, event_filter(call.parameter, RECORDED), page.size, page.token)
 
 
 class DoctorRoutes:

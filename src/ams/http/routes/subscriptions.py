@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import msgspec
 from msgspec import UNSET
@@ -39,6 +39,8 @@ from ams.service.subscription_offsets import Seeker, Snapshots
 from ams.storage.registry import records
 from ams.wire import subscriptions as wire
 from ams.wire.push import PushConfig
+
+Default = TypeVar("Default", Milliseconds, None)
 
 _ZULU = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})[T ]([0-9]{2}:[0-9]{2}:[0-9]{2})(?:\.([0-9]{1,9}))?Z")
 _NANOSECONDS_PER_MILLISECOND = 1_000_000
@@ -92,8 +94,7 @@ class SubscriptionRoutes:
 
     async def subscriptions_update(self, call: Call) -> wire.Subscription:
         changes = _asked_changes(await call.read(wire.SubscriptionChanges, _BAD_TEXT))
-        subscription = await self._subscriptions.change(call.caller, call.subscription, changes)
-        return _shown(call.project, subscription)
+        return _shown(call.project, await self._subscriptions.change(call.caller, call.subscription, changes))
 
     async def subscriptions_delete(self, call: Call) -> dict[str, str] | None:
         message = await self._subscriptions.delete(call.caller, call.subscription)
@@ -222,27 +223,23 @@ def _asked(body: wire.NewSubscription | wire.SubscriptionChanges) -> Changes:
 def _retry(body: wire.RetryBackoffBody | None) -> RetryPolicy | None:
     if body is None:
         return None
-    minimum = _span("minimumBackoff", body.minimum_backoff)
-    maximum = _span("maximumBackoff", body.maximum_backoff)
-    return RetryPolicy(
-        limits.DEFAULT_MINIMUM if minimum is None else minimum, limits.DEFAULT_MAXIMUM if maximum is None else maximum
-    )
+    minimum = _span("minimumBackoff", body.minimum_backoff, limits.DEFAULT_MINIMUM)
+    return RetryPolicy(minimum, _span("maximumBackoff", body.maximum_backoff, limits.DEFAULT_MAXIMUM))
 
 
 def _dead_letters(body: wire.DeadLetterPolicyBody | None) -> DeadLetterPolicy | None:
     if body is None:
         return None
-    attempts = body.max_delivery_attempts or limits.DEFAULT_ATTEMPTS
-    return DeadLetterPolicy(body.dead_letter_topic or "", attempts)
+    return DeadLetterPolicy(body.dead_letter_topic or "", body.max_delivery_attempts or limits.DEFAULT_ATTEMPTS)
 
 
 def _ttl(body: wire.ExpirationPolicyBody | None) -> Milliseconds | None:
-    return None if body is None else _span("ttl", body.ttl)
+    return None if body is None else _span("ttl", body.ttl, None)
 
 
-def _span(field: str, text: str | None) -> Milliseconds | None:
+def _span(field: str, text: str | None, default: Default) -> Milliseconds | Default:
     if not text:
-        return None
+        return default
     try:
         return seconds_span(text)
     except ValueError:
@@ -255,7 +252,7 @@ _READERS: dict[str, tuple[str, Callable[[Any], object]]] = {
     "enable_exactly_once_delivery": ("enable_exactly_once_delivery", bool),
     "retain_acked_messages": ("retain_acked_messages", bool),
     "expiration_policy": ("expiration_ttl", _ttl),
-    "message_retention_duration": ("message_retention", partial(_span, "messageRetentionDuration")),
+    "message_retention_duration": ("message_retention", partial(_span, "messageRetentionDuration", default=None)),
 }
 """Options that can change, by the fields of bodies: name and reader."""
 

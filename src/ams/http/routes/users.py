@@ -2,8 +2,9 @@
 users to identities there (`docs/reference/openid-connect.md`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -51,8 +52,7 @@ class UserRoutes:
         return await shown_page(wire.Users, "users", page, shown_user)
 
     async def users_profile(self, call: Call) -> wire.User:
-        caller = await self._admission.admit_oneself(call.token)
-        return shown_user(await self._users.profile(caller))
+        return shown_user(await self._users.profile(await self._admission.admit_oneself(call.token)))
 
     async def users_create(self, call: Call) -> wire.User:
         return shown_user(await self._users.create(call.caller, call.user, await _read_details(call)))
@@ -180,8 +180,7 @@ class IssuerRoutes:
         return _shown_issuer(await self._issuers.update(call.caller, wanted))
 
     async def bindings_list(self, call: Call) -> wire.Bindings:
-        found = await self._bindings.list(call.caller, call.user)
-        return wire.Bindings(await shown_list(found, _shown_binding))
+        return wire.Bindings(await shown_list(await self._bindings.list(call.caller, call.user), _shown_binding))
 
     async def bindings_create(self, call: Call) -> wire.Binding:
         wanted = await call.read(wire.BindingBody)
@@ -189,8 +188,7 @@ class IssuerRoutes:
         return _shown_binding(await self._bindings.create(call.caller, call.user, call.binding, *identity))
 
 
-def _shown_binding(binding: records.Binding) -> wire.Binding:
-    return wire_record(wire.Binding, binding)
+_shown_binding: Callable[[records.Binding], wire.Binding] = partial(wire_record, wire.Binding)
 
 
 def _read_issuer(name: IssuerName, body: bytes) -> issuer.Issuer:

@@ -3,20 +3,10 @@
 from ams.core.clock import resource_date
 from ams.core.errors import refuse_if
 from ams.core.names import ProjectName, schema_path, subscription_path, topic_path
+from ams.http import routing
 from ams.http.bodies import strings
 from ams.http.routes.users import grants, shown_user, versioned_user
-from ams.http.routing import (
-    Call,
-    Versioned,
-    change_acl,
-    forward,
-    page_request,
-    replace_acl,
-    shown_acl,
-    shown_list,
-    shown_page,
-    wire_record,
-)
+from ams.http.routing import Call, Versioned
 from ams.service import projects, topics
 from ams.service.lookup import without_access_list
 from ams.service.projects import Members, QuotaUse
@@ -36,11 +26,11 @@ class ProjectRoutes:
 
     def __init__(self, projects: projects.Projects, members: Members, quotas: QuotaUse, retention: Retention) -> None:
         self._projects, self._members, self._quotas, self._retention = projects, members, quotas, retention
-        self.projects_quotas = forward(quotas.show)
-        self.projects_delete = forward(projects.delete)
-        self.projects_show_user = forward(members.show, "user", show=versioned_user)
-        self.projects_refresh_user_token = forward(members.refresh_token, "user", show=shown_user)
-        self.projects_remove_user = forward(members.remove, "user", show=lambda _: Nothing())
+        self.projects_quotas = routing.forward(quotas.show)
+        self.projects_delete = routing.forward(projects.delete)
+        self.projects_show_user = routing.forward(members.show, "user", show=versioned_user)
+        self.projects_refresh_user_token = routing.forward(members.refresh_token, "user", show=shown_user)
+        self.projects_remove_user = routing.forward(members.remove, "user", show=lambda _: Nothing())
 
     async def projects_modify_quotas(self, call: Call) -> wire.ProjectQuotas:
         changes = (await call.read(wire.QuotaChanges, _BAD_QUOTAS_TEXT)).quotas
@@ -48,7 +38,7 @@ class ProjectRoutes:
         return await self._quotas.change(call.caller, changes)
 
     async def projects_list(self, call: Call) -> wire.Projects:
-        return wire.Projects(await shown_list(await self._projects.list(), shown_project))
+        return wire.Projects(await routing.shown_list(await self._projects.list(), shown_project))
 
     async def projects_show(self, call: Call) -> Versioned:
         return Versioned(shown_project(call.caller.here), call.caller.here)
@@ -69,8 +59,9 @@ class ProjectRoutes:
         return shown_project(await self._retention.of_project(call.caller, await _retention_seconds(call)))
 
     async def projects_list_users(self, call: Call) -> Users:
-        page = await self._members.list(call.caller, page_request(call), details=call.parameter("details") == "true")
-        return await shown_page(Users, "users", page, shown_user)
+        wanted, details = routing.page_request(call), call.parameter("details") == "true"
+        page = await self._members.list(call.caller, wanted, details=details)
+        return await routing.shown_page(Users, "users", page, shown_user)
 
     async def projects_create_user(self, call: Call) -> User:
         wanted = await call.read(MemberBody, _BAD_MEMBER_TEXT)
@@ -89,7 +80,7 @@ class ProjectRoutes:
 
 def shown_project(project: records.Project) -> wire.Project:
     """Return a project for the wire."""
-    return wire_record(wire.Project, project, retention_seconds=(project.retention or 0) // 1000)
+    return routing.wire_record(wire.Project, project, retention_seconds=(project.retention or 0) // 1000)
 
 
 async def _retention_seconds(call: Call) -> int:
@@ -101,14 +92,14 @@ class TopicRoutes:
 
     def __init__(self, topics: topics.Topics, retention: Retention) -> None:
         self._topics, self._retention = topics, retention
-        self.topics_delete = forward(topics.delete, "topic")
-        self.topics_acl = forward(topics.access_list, "topic", show=shown_acl)
-        self.topics_modify_acl = replace_acl(topics.set_access_list, "topic", _BAD_ACCESS_LIST_TEXT)
-        self.topics_change_acl = change_acl(topics.change_access_list, "topic", _BAD_ACCESS_LIST_TEXT)
+        self.topics_delete = routing.forward(topics.delete, "topic")
+        self.topics_acl = routing.forward(topics.access_list, "topic", show=routing.shown_acl)
+        self.topics_modify_acl = routing.replace_acl(topics.set_access_list, "topic", _BAD_ACCESS_LIST_TEXT)
+        self.topics_change_acl = routing.change_acl(topics.change_access_list, "topic", _BAD_ACCESS_LIST_TEXT)
 
     async def topics_list(self, call: Call) -> wire.Topics:
-        page = await self._topics.list(call.caller, page_request(call))
-        return await shown_page(wire.Topics, "topics", page, lambda topic: shown_topic(call.project, topic))
+        page = await self._topics.list(call.caller, routing.page_request(call))
+        return await routing.shown_page(wire.Topics, "topics", page, lambda topic: shown_topic(call.project, topic))
 
     async def topics_show(self, call: Call) -> Versioned:
         topic = await self._topics.show(call.caller, call.topic)

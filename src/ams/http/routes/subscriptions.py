@@ -18,19 +18,10 @@ from ams.core.clock import Milliseconds, resource_date, seconds_span, seconds_te
 from ams.core.errors import InvalidInput, refuse_if
 from ams.core.names import ack_prefix, snapshot_path, snapshot_reference, subscription_path, topic_path
 from ams.core.parallel_options import Changes, DeadLetterPolicy, ParallelOptions, RetryPolicy
+from ams.http import routing
 from ams.http.messages import ack_ids_in_turns
 from ams.http.routes.push import is_empty, requested_push, shown_push
-from ams.http.routing import (
-    Call,
-    Versioned,
-    change_acl,
-    forward,
-    page_request,
-    replace_acl,
-    shown_acl,
-    shown_page,
-    wire_record,
-)
+from ams.http.routing import Call, Versioned
 from ams.service import subscriptions
 from ams.service.lookup import without_access_list
 from ams.service.parallel.settlement import Settler, holder_of
@@ -64,16 +55,16 @@ class SubscriptionRoutes:
         self, subscriptions: subscriptions.Subscriptions, pushing: Pushing, settler: Settler, seeker: Seeker
     ) -> None:
         self._subscriptions, self._pushing, self._settler, self._seeker = subscriptions, pushing, settler, seeker
-        self.subscriptions_detach = forward(subscriptions.detach, "subscription")
-        self.subscriptions_offsets = forward(seeker.offsets, "subscription")
-        self.subscriptions_acl = forward(subscriptions.access_list, "subscription", show=shown_acl)
+        self.subscriptions_detach = routing.forward(subscriptions.detach, "subscription")
+        self.subscriptions_offsets = routing.forward(seeker.offsets, "subscription")
+        self.subscriptions_acl = routing.forward(subscriptions.access_list, "subscription", show=routing.shown_acl)
         set_list, change_list = subscriptions.set_access_list, subscriptions.change_access_list
-        self.subscriptions_modify_acl = replace_acl(set_list, "subscription", _BAD_ACCESS_LIST_TEXT)
-        self.subscriptions_change_acl = change_acl(change_list, "subscription", _BAD_ACCESS_LIST_TEXT)
+        self.subscriptions_modify_acl = routing.replace_acl(set_list, "subscription", _BAD_ACCESS_LIST_TEXT)
+        self.subscriptions_change_acl = routing.change_acl(change_list, "subscription", _BAD_ACCESS_LIST_TEXT)
 
     async def subscriptions_list(self, call: Call) -> wire.Subscriptions:
-        page = await self._subscriptions.list(call.caller, page_request(call))
-        return await shown_page(wire.Subscriptions, "subscriptions", page, partial(_shown, call.project))
+        page = await self._subscriptions.list(call.caller, routing.page_request(call))
+        return await routing.shown_page(wire.Subscriptions, "subscriptions", page, partial(_shown, call.project))
 
     async def subscriptions_show(self, call: Call) -> Versioned:
         subscription = await self._subscriptions.show(call.caller, call.subscription)
@@ -161,7 +152,7 @@ def _shown(project: str, subscription: records.Subscription, push_status: str = 
     retry, letters = options.retry_policy, options.dead_letter_policy
     ttl, kept = options.expiration_ttl, options.message_retention
     shown_retry = retry and wire.RetryBackoff(seconds_text(retry.minimum_backoff), seconds_text(retry.maximum_backoff))
-    return wire_record(
+    return routing.wire_record(
         wire.Subscription,
         options,
         name=subscription_path(project, subscription.name),
@@ -262,11 +253,11 @@ class SnapshotRoutes:
 
     def __init__(self, snapshots: Snapshots) -> None:
         self._snapshots = snapshots
-        self.snapshots_delete = forward(snapshots.delete, "snapshot")
+        self.snapshots_delete = routing.forward(snapshots.delete, "snapshot")
 
     async def snapshots_list(self, call: Call) -> wire.Snapshots:
-        page = await self._snapshots.list(call.caller, page_request(call))
-        return await shown_page(wire.Snapshots, "snapshots", page, partial(_snapshot, call.project))
+        page = await self._snapshots.list(call.caller, routing.page_request(call))
+        return await routing.shown_page(wire.Snapshots, "snapshots", page, partial(_snapshot, call.project))
 
     async def snapshots_show(self, call: Call) -> wire.Snapshot:
         found, lost = await self._snapshots.show(call.caller, call.snapshot)

@@ -28,10 +28,6 @@ T = TypeVar("T")
 GiveUp = Callable[[], None]  # fails the waiters of a part that has ended; called once, on the event loop
 
 
-def _do_nothing() -> None:
-    return None
-
-
 class PartFailed(Exception):
     """A vital part of the process has ended; the text says which."""
 
@@ -44,7 +40,9 @@ class Supervisor:
         self.survived: Counter[str] = Counter()  # background rounds with an unexpected exception, by work
         self._failed = asyncio.Event()
 
-    def thread(self, part: str, name: str, work: Callable[[], None], give_up: GiveUp = _do_nothing) -> threading.Thread:
+    def thread(
+        self, part: str, name: str, work: Callable[[], None], give_up: GiveUp = lambda: None
+    ) -> threading.Thread:
         """Return a thread for `work`, not started. `work` may return; an exception is a failure of the part."""
         loop = asyncio.get_running_loop()
 
@@ -59,7 +57,7 @@ class Supervisor:
         return threading.Thread(target=run_watched, name=name, daemon=True)
 
     def task(
-        self, part: str, work: Coroutine[Any, Any, None], give_up: GiveUp = _do_nothing, *, may_end: bool = False
+        self, part: str, work: Coroutine[Any, Any, None], give_up: GiveUp = lambda: None, *, may_end: bool = False
     ) -> "asyncio.Task[None]":
         """Run `work` as a task that ends only when cancelled; with `may_end` it may also return."""
         task = asyncio.create_task(work, name=f"ams {part}")
@@ -75,7 +73,7 @@ class Supervisor:
         task.add_done_callback(check_end)
         return task
 
-    def report_failure(self, part: str, error: BaseException, give_up: GiveUp = _do_nothing) -> None:
+    def report_failure(self, part: str, error: BaseException, give_up: GiveUp = lambda: None) -> None:
         """Report that a vital part has failed. Runs on the event loop."""
         logger.critical("part.failed", part=part, kind=type(error).__name__, exc_info=error)
         if self.failure is None:

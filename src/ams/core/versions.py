@@ -49,8 +49,3 @@ def read_if_match(header: str) -> Precondition:
     refuse_if(not all(map(_TAGS.fullmatch, tags)), 'If-Match should be * or an ETag as it was answered, such as "5f1e"')
     texts = [tag.strip() for tag in tags]
     return Precondition(frozenset(text.strip('"') for text in texts if not text.startswith(_WEAK)))
-
-
-def strong_etag(version: str) -> str:
-    """Return a version as a strong `ETag`."""
-    return f'"{version}"'

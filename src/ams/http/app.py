@@ -22,7 +22,7 @@ from starlette.routing import Route, Router
 
 from ams.core.errors import BadRequest, NotAllowed, Overloaded
 from ams.core.telemetry import REQUEST, SCOPE
-from ams.core.versions import read_if_match, strong_etag, version_of
+from ams.core.versions import read_if_match, version_of
 from ams.http.asgi import JSON, JSON_TYPE, Event, Header, Receive, Send, answer, project_of
 from ams.http.audit import AuditedRequest, Auditor, shown_path
 from ams.http.errors import RETRY_LATER, refusal
@@ -231,7 +231,7 @@ class App:
             return StreamedResponse(made, self._unread, project)
         shown, tag = made, {}
         if isinstance(made, Versioned):
-            shown, tag = made.shown, {"ETag": strong_etag(version_of(made.state))}
+            shown, tag = made.shown, {"ETag": f'"{version_of(made.state)}"'}
         encoded = b"" if shown is None else msgspec.json.encode(shown)
         if action.method == "GET":  # changes are answered in any case
             self._unread.check(project, len(encoded))

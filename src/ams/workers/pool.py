@@ -223,7 +223,6 @@ class Pool:
             ending.add_done_callback(self._ending.discard)
 
     def _begin_another(self) -> None:
-        """Start another worker in the background, within the limit."""
         loop = asyncio.get_running_loop()
         begun = len(self._workers) + len(self._starting)
         if self.is_closed or begun >= self._size or loop.time() < self._not_before:

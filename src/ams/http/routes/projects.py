@@ -22,10 +22,18 @@ _BAD_ACCESS_LIST_TEXT = "Invalid Topic ACL Arguments"
 
 
 class ProjectRoutes:
-    """The routes of projects and their members."""
+    """The routes of projects, their members, and topics."""
 
-    def __init__(self, projects: projects.Projects, members: Members, quotas: QuotaUse, retention: Retention) -> None:
+    def __init__(
+        self, projects: projects.Projects, members: Members, quotas: QuotaUse, topics: topics.Topics,
+        retention: Retention,
+    ) -> None:  # fmt: skip
         self._projects, self._members, self._quotas, self._retention = projects, members, quotas, retention
+        self._topics = topics
+        self.topics_delete = routing.forward(topics.delete, "topic")
+        self.topics_acl = routing.forward(topics.access_list, "topic", show=routing.shown_acl)
+        self.topics_modify_acl = routing.replace_acl(topics.set_access_list, "topic", _BAD_ACCESS_LIST_TEXT)
+        self.topics_change_acl = routing.change_acl(topics.change_access_list, "topic", _BAD_ACCESS_LIST_TEXT)
         self.projects_quotas = routing.forward(quotas.show)
         self.projects_delete = routing.forward(projects.delete)
         self.projects_show_user = routing.forward(members.show, "user", show=versioned_user)
@@ -78,26 +86,6 @@ class ProjectRoutes:
         wanted = await call.read(MemberRoles)
         return shown_user(await self._members.add(call.caller, call.user, wanted.roles or ()))
 
-
-def shown_project(project: records.Project) -> wire.Project:
-    """Return a project for the wire."""
-    return routing.wire_record(wire.Project, project, retention_seconds=(project.retention or 0) // 1000)
-
-
-async def _retention_seconds(call: Call) -> int:
-    return (await call.read(wire.NewRetention, "Invalid Retention Arguments")).retention_seconds or 0
-
-
-class TopicRoutes:
-    """The routes of topics."""
-
-    def __init__(self, topics: topics.Topics, retention: Retention) -> None:
-        self._topics, self._retention = topics, retention
-        self.topics_delete = routing.forward(topics.delete, "topic")
-        self.topics_acl = routing.forward(topics.access_list, "topic", show=routing.shown_acl)
-        self.topics_modify_acl = routing.replace_acl(topics.set_access_list, "topic", _BAD_ACCESS_LIST_TEXT)
-        self.topics_change_acl = routing.change_acl(topics.change_access_list, "topic", _BAD_ACCESS_LIST_TEXT)
-
     async def topics_list(self, call: Call) -> wire.Topics:
         page = await self._topics.list(call.caller, routing.page_request(call))
         return await routing.shown_page(wire.Topics, "topics", page, lambda topic: shown_topic(call.project, topic))
@@ -124,6 +112,15 @@ class TopicRoutes:
 
     async def topics_detach_schema(self, call: Call) -> None:
         await self._topics.attach_schema(call.caller, call.topic, "")
+
+
+def shown_project(project: records.Project) -> wire.Project:
+    """Return a project for the wire."""
+    return routing.wire_record(wire.Project, project, retention_seconds=(project.retention or 0) // 1000)
+
+
+async def _retention_seconds(call: Call) -> int:
+    return (await call.read(wire.NewRetention, "Invalid Retention Arguments")).retention_seconds or 0
 
 
 def shown_topic(project: str, topic: records.Topic) -> wire.Topic:

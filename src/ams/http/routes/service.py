@@ -11,12 +11,16 @@ from ams.wire.actions import RECORDED
 
 
 class ServiceRoutes:
-    """The routes of the service's state, metrics, and the audit log."""
+    """The routes of the service's state, metrics, doctors, and the audit log."""
 
     def __init__(
-        self, about: ServiceInfo, metrics: metrics.Metrics, usage: metrics.Usage, records: AuditRecords
-    ) -> None:
+        self, about: ServiceInfo, metrics: metrics.Metrics, usage: metrics.Usage, records: AuditRecords,
+        doctor: doctor.Doctor, service: ServiceDoctor, node: str = "",
+    ) -> None:  # fmt: skip
+        """`node` is the name of this node; empty without others."""
         self._about, self._metrics, self._usage, self._records = about, metrics, usage, records
+        self._service, self._node = service, node
+        self.subscriptions_doctor = forward(doctor.look, "subscription")
         self.projects_metrics = forward(metrics.project, show=wire.Metrics)
         self.topics_metrics = forward(metrics.topic, "topic", show=wire.Metrics)
         self.subscriptions_metrics = forward(metrics.subscription, "subscription", show=wire.Metrics)
@@ -42,15 +46,6 @@ class ServiceRoutes:
     async def audit_list(self, call: Call) -> wire.Lines:
         page = page_request(call)
         return await listing(self._records, event_filter(call.parameter, RECORDED), page.size, page.token)
-
-
-class DoctorRoutes:
-    """The routes of the doctors."""
-
-    def __init__(self, doctor: doctor.Doctor, service: ServiceDoctor, node: str = "") -> None:
-        """`node` is the name of this node; empty without others."""
-        self._service, self._node = service, node
-        self.subscriptions_doctor = forward(doctor.look, "subscription")
 
     async def service_doctor(self, _call: Call) -> wire.ServiceDiagnosis:
         found, alive = await asyncio.gather(self._service.look(), self._service.nodes_alive())

@@ -49,12 +49,15 @@ _REFUSED_CHANGES = {  # fields of a body that `:update` does not change, and why
 
 
 class SubscriptionRoutes:
-    """The routes of subscriptions and their offsets."""
+    """The routes of subscriptions, their offsets, and snapshots."""
 
     def __init__(
-        self, subscriptions: subscriptions.Subscriptions, pushing: Pushing, settler: Settler, seeker: Seeker
-    ) -> None:
+        self, subscriptions: subscriptions.Subscriptions, pushing: Pushing, settler: Settler, seeker: Seeker,
+        snapshots: Snapshots,
+    ) -> None:  # fmt: skip
         self._subscriptions, self._pushing, self._settler, self._seeker = subscriptions, pushing, settler, seeker
+        self._snapshots = snapshots
+        self.snapshots_delete = routing.forward(snapshots.delete, "snapshot")
         self.subscriptions_detach = routing.forward(subscriptions.detach, "subscription")
         self.subscriptions_offsets = routing.forward(seeker.offsets, "subscription")
         self.subscriptions_acl = routing.forward(subscriptions.access_list, "subscription", show=routing.shown_acl)
@@ -141,6 +144,19 @@ class SubscriptionRoutes:
         if wanted.time is not None:
             return await self._seeker.seek_time(call.caller, call.subscription, zulu_time(wanted.time))
         return await self._seeker.seek(call.caller, call.subscription, wanted.offset or 0)
+
+    async def snapshots_list(self, call: Call) -> wire.Snapshots:
+        page = await self._snapshots.list(call.caller, routing.page_request(call))
+        return await routing.shown_page(wire.Snapshots, "snapshots", page, partial(_snapshot, call.project))
+
+    async def snapshots_show(self, call: Call) -> wire.Snapshot:
+        found, lost = await self._snapshots.show(call.caller, call.snapshot)
+        return _snapshot(call.project, found, lost)
+
+    async def snapshots_create(self, call: Call) -> wire.Snapshot:
+        wanted = await call.read(wire.NewSnapshot, "Invalid Snapshot Arguments")
+        made = await self._snapshots.create(call.caller, call.snapshot, wanted.subscription or "")
+        return _snapshot(call.project, made)
 
 
 def _prefix(call: Call) -> str:
@@ -246,27 +262,6 @@ _READERS: dict[str, tuple[str, Callable[[Any], object]]] = {
     "message_retention_duration": ("message_retention", partial(_span, "messageRetentionDuration", default=None)),
 }
 """Options that can change, by the fields of bodies: name and reader."""
-
-
-class SnapshotRoutes:
-    """The routes of snapshots."""
-
-    def __init__(self, snapshots: Snapshots) -> None:
-        self._snapshots = snapshots
-        self.snapshots_delete = routing.forward(snapshots.delete, "snapshot")
-
-    async def snapshots_list(self, call: Call) -> wire.Snapshots:
-        page = await self._snapshots.list(call.caller, routing.page_request(call))
-        return await routing.shown_page(wire.Snapshots, "snapshots", page, partial(_snapshot, call.project))
-
-    async def snapshots_show(self, call: Call) -> wire.Snapshot:
-        found, lost = await self._snapshots.show(call.caller, call.snapshot)
-        return _snapshot(call.project, found, lost)
-
-    async def snapshots_create(self, call: Call) -> wire.Snapshot:
-        wanted = await call.read(wire.NewSnapshot, "Invalid Snapshot Arguments")
-        made = await self._snapshots.create(call.caller, call.snapshot, wanted.subscription or "")
-        return _snapshot(call.project, made)
 
 
 def _snapshot(project: str, snapshot: records.Snapshot, lost: int | None = None) -> wire.Snapshot:

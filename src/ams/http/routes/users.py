@@ -32,10 +32,16 @@ _new_issuer = msgspec.json.Decoder(dict[str, Any])
 
 
 class UserRoutes:
-    """The routes of users, their named tokens, and registrations."""
+    """The routes of users, their named tokens, registrations, issuers, and bindings."""
 
-    def __init__(self, users: Users, admission: Admission, tokens: Tokens, registrations: Registrations) -> None:
+    def __init__(
+        self, users: Users, admission: Admission, tokens: Tokens, registrations: Registrations,
+        issuers: issuers.Issuers, bindings: issuers.IdentityBindings,
+    ) -> None:  # fmt: skip
         self._users, self._admission, self._tokens, self._registrations = users, admission, tokens, registrations
+        self._issuers, self._bindings = issuers, bindings
+        self.issuers_delete = forward(issuers.delete, "issuer")
+        self.bindings_delete = forward(bindings.delete, "user", "binding")
         self.users_show = forward(users.show, "user", show=versioned_user)
         self.users_by_token = forward(users.by_token, "token", show=shown_user)
         self.users_by_uuid = forward(users.by_uuid, "uuid", show=shown_user)
@@ -98,6 +104,29 @@ class UserRoutes:
     async def registrations_delete(self, call: Call) -> None:
         await self._registrations.delete(call.registration)
 
+    async def issuers_list(self, call: Call) -> wire.Issuers:
+        return wire.Issuers(await shown_list(await self._issuers.list(), _shown_issuer))
+
+    async def issuers_show(self, call: Call) -> Versioned:
+        found = await self._issuers.show(call.issuer)
+        return Versioned(_shown_issuer(found), issuers.without_secret(found.issuer))
+
+    async def issuers_create(self, call: Call) -> wire.Issuer:
+        wanted = _read_issuer(call.issuer, await call.body())
+        return _shown_issuer(await self._issuers.create(call.caller, wanted))
+
+    async def issuers_update(self, call: Call) -> wire.Issuer:
+        wanted = _read_issuer(call.issuer, await call.body())
+        return _shown_issuer(await self._issuers.update(call.caller, wanted))
+
+    async def bindings_list(self, call: Call) -> wire.Bindings:
+        return wire.Bindings(await shown_list(await self._bindings.list(call.caller, call.user), _shown_binding))
+
+    async def bindings_create(self, call: Call) -> wire.Binding:
+        wanted = await call.read(wire.BindingBody)
+        identity = wanted.issuer or "", wanted.subject or ""
+        return _shown_binding(await self._bindings.create(call.caller, call.user, call.binding, *identity))
+
 
 def shown_user(user: records.User) -> wire.User:
     """Return a user for the wire, with the fields that the use case left visible."""
@@ -154,38 +183,6 @@ def _shown_token(token: records.NamedToken, text: str = "") -> wire.Token:
 
 def _shown_registration(registration: records.Registration) -> wire.Registration:
     return wire_record(wire.Registration, registration, uuid=registration.id, **asdict(registration.applicant))
-
-
-class IssuerRoutes:
-    """The routes of issuers and bindings."""
-
-    def __init__(self, issuers: issuers.Issuers, bindings: issuers.IdentityBindings) -> None:
-        self._issuers, self._bindings = issuers, bindings
-        self.issuers_delete = forward(issuers.delete, "issuer")
-        self.bindings_delete = forward(bindings.delete, "user", "binding")
-
-    async def issuers_list(self, call: Call) -> wire.Issuers:
-        return wire.Issuers(await shown_list(await self._issuers.list(), _shown_issuer))
-
-    async def issuers_show(self, call: Call) -> Versioned:
-        found = await self._issuers.show(call.issuer)
-        return Versioned(_shown_issuer(found), issuers.without_secret(found.issuer))
-
-    async def issuers_create(self, call: Call) -> wire.Issuer:
-        wanted = _read_issuer(call.issuer, await call.body())
-        return _shown_issuer(await self._issuers.create(call.caller, wanted))
-
-    async def issuers_update(self, call: Call) -> wire.Issuer:
-        wanted = _read_issuer(call.issuer, await call.body())
-        return _shown_issuer(await self._issuers.update(call.caller, wanted))
-
-    async def bindings_list(self, call: Call) -> wire.Bindings:
-        return wire.Bindings(await shown_list(await self._bindings.list(call.caller, call.user), _shown_binding))
-
-    async def bindings_create(self, call: Call) -> wire.Binding:
-        wanted = await call.read(wire.BindingBody)
-        identity = wanted.issuer or "", wanted.subject or ""
-        return _shown_binding(await self._bindings.create(call.caller, call.user, call.binding, *identity))
 
 
 _shown_binding: Callable[[records.Binding], wire.Binding] = partial(wire_record, wire.Binding)

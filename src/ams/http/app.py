@@ -72,7 +72,7 @@ class App:
         self._gate, self._auditor, self._bodies, self._unread = gate, auditor, bodies, unread
         self._fast, self._forwarder = fast, forwarder
         self._description = functools.cache(encode_description)
-        others, routers = [Route("/openapi.json", self._describe), *pages], dict[Place, list[Route]]()
+        others, routers = [Route("/openapi.json", self._describe), *pages], dict[tuple[int, str], list[Route]]()
         for name, each in ACTIONS.items():
             if name in handlers:
                 routers.setdefault(_place_of(each.whole_path), []).append(self._route(each, handlers[name]))
@@ -238,10 +238,7 @@ class App:
         return Response(encoded, media_type=JSON_TYPE, headers=tag)
 
 
-Place = tuple[int, str]
-
-
-def _place_of(path: str) -> Place:
+def _place_of(path: str) -> tuple[int, str]:
     """Return the common part of all paths of a route, so that a request is compared with few routes."""
     parts = path.split("/")
     return len(parts), parts[4] if len(parts) > 4 else ""

@@ -108,7 +108,7 @@ class SubscriptionRoutes:
 
     async def _extend(self, call: Call, ack_ids: Sequence[str], seconds: int) -> None:
         call.leave_unrecorded()  # consumers extend leases all the time
-        ids = await ack_ids_in_turns(_prefix(call), ack_ids)
+        ids = await ack_ids_in_turns(ack_prefix(call.project, call.subscription), ack_ids)
         caller = call.caller
         subscription = await self._settler.to_settle(caller, call.subscription, ids, seconds)
         await self._settler.extend(subscription, caller.here.name, ids, seconds, holder=holder_of(caller))
@@ -117,7 +117,7 @@ class SubscriptionRoutes:
         wanted = await call.read(wire.Nack, "Invalid ack parameter")
         has_failed, delay = wanted.failed is not False, wanted.delay_seconds
         refuse_if(delay is not None and not has_failed, "A message that has not failed has no delaySeconds")
-        ids = await ack_ids_in_turns(_prefix(call), wanted.ack_ids or [])
+        ids = await ack_ids_in_turns(ack_prefix(call.project, call.subscription), wanted.ack_ids or [])
         subscription = await self._settler.to_settle(call.caller, call.subscription, ids, delay)
         if has_failed:
             wait = None if delay is None else Milliseconds(delay * 1000)
@@ -157,10 +157,6 @@ class SubscriptionRoutes:
         wanted = await call.read(wire.NewSnapshot, "Invalid Snapshot Arguments")
         made = await self._snapshots.create(call.caller, call.snapshot, wanted.subscription or "")
         return _snapshot(call.project, made)
-
-
-def _prefix(call: Call) -> str:
-    return ack_prefix(call.project, call.subscription)
 
 
 def _shown(project: str, subscription: records.Subscription, push_status: str = "") -> wire.Subscription:

@@ -36,7 +36,7 @@ logger = structlog.get_logger("ams.http")
 class _Debt:
     """Times of the event loop's clock."""
 
-    paid_at: float
+    free_at: float  # when enough of it is paid to end all delays
     next_at: float = 0.0  # when the next body in the queue may be read
     next_report_at: float = 0.0
 
@@ -57,19 +57,17 @@ class RefusedBytes:
         """Count a body that was refused after it was read; without a sender none is counted."""
         if size <= UNPACED_BYTES or not who:
             return
-        now = asyncio.get_running_loop().time()
-        debt = self._debts.get(who)
-        if debt is None:
-            debt = self._debts[who] = _Debt(now)
-        debt.paid_at = max(debt.paid_at, now) + size / REFUSED_BYTES_PER_SECOND
+        without_debt = asyncio.get_running_loop().time() - FREE_REFUSED_BYTES / REFUSED_BYTES_PER_SECOND
+        debt = self._debts.setdefault(who, _Debt(without_debt))
+        debt.free_at = max(debt.free_at, without_debt) + size / REFUSED_BYTES_PER_SECOND
         if len(self._debts) > self._most:
-            self._debts = {each: debt for each, debt in self._debts.items() if debt.paid_at > now}
+            self._debts = {each: debt for each, debt in self._debts.items() if debt.free_at > without_debt}
             self._most = max(2 * len(self._debts), _MIN_DEBTS_BEFORE_CLEANUP)
 
     def must_wait(self, who: Hashable) -> bool:
         """Return whether a large body would be delayed now."""
         debt = self._debts.get(who)
-        return debt is not None and _free_at(debt) > asyncio.get_running_loop().time()
+        return debt is not None and debt.free_at > asyncio.get_running_loop().time()
 
     async def wait(self, who: Hashable, size: int | None) -> None:
         """Wait until a body of `size` bytes may be read; no delay without a large debt. None: unknown size.
@@ -79,7 +77,7 @@ class RefusedBytes:
         if not self.must_wait(who):
             return
         debt, now = self._debts[who], asyncio.get_running_loop().time()
-        begins = max(_free_at(debt), debt.next_at)
+        begins = max(debt.free_at, debt.next_at)
         if now >= debt.next_report_at:
             debt.next_report_at = now + REPORT_SECONDS
             logger.warning("bodies.waiting", of=str(who), reason="too many large bodies of it were refused")
@@ -88,11 +86,6 @@ class RefusedBytes:
             raise Overloaded(_TOO_MANY)
         debt.next_at = begins + (_UNKNOWN_BYTES if size is None else size) / REFUSED_BYTES_PER_SECOND
         await asyncio.sleep(begins - now)
-
-
-def _free_at(debt: _Debt) -> float:
-    """Return when enough of a debt is paid to end all delays."""
-    return debt.paid_at - FREE_REFUSED_BYTES / REFUSED_BYTES_PER_SECOND
 
 
 T = TypeVar("T")

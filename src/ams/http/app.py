@@ -141,13 +141,20 @@ class App:
         """Answer an error, unless the client has left. Needs method, path and client of `scope`."""
         if isinstance(error, asyncio.CancelledError):
             # Only a stop cancels requests: those whose bodies were still incomplete at its deadline.
-            await self._refuse(Overloaded("The service is stopping"), scope, send, request_id)
-        elif isinstance(error, Relayed):
-            self.answered[error.answer.status // 100] += 1
-            headers = [JSON, (REQUEST_ID, request_id), *error.answer.headers]
-            await answer(send, error.answer.status, error.answer.body, headers)
-        elif isinstance(error, Exception) and not isinstance(error, ClientLeft):
-            await self._refuse(await self._auditor.turned_away(error, scope), scope, send, request_id)
+            error = Overloaded("The service is stopping")
+        if isinstance(error, ClientLeft) or not isinstance(error, Exception):
+            return
+        if isinstance(error, Relayed):
+            code, body, headers = error.answer
+        else:
+            error = await self._auditor.turned_away(error, scope)
+            code, body, headers, _ = refusal(error)
+            if code >= 500:
+                reason, cause = (str(error), None) if RETRY_LATER in headers else (None, error)
+                said = {"method": scope["method"], "path": shown_path(scope["path"]), "error": type(error).__name__}
+                await logger.aerror("request.failed", **said, reason=reason, exc_info=cause)
+        self.answered[code // 100] += 1
+        await answer(send, code, body, [JSON, (REQUEST_ID, request_id), *headers])
 
     async def _answer(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         path = clean = scope["path"]
@@ -162,15 +169,6 @@ class App:
         # The router raises for a wrong method, instead of answering in plain text, only if it belongs to an app.
         router = self._routers.get(_place_of(clean), self._other_router)
         await router({**scope, "app": self}, receive, send)
-
-    async def _refuse(self, error: Exception, scope: dict[str, Any], send: Send, request_id: bytes) -> None:
-        refused = refusal(error)
-        if refused.code >= 500:
-            reason, cause = (str(error), None) if RETRY_LATER in refused.headers else (None, error)
-            said = {"method": scope["method"], "path": shown_path(scope["path"]), "error": type(error).__name__}
-            await logger.aerror("request.failed", **said, reason=reason, exc_info=cause)
-        self.answered[refused.code // 100] += 1
-        await answer(send, refused.code, refused.body, [JSON, (REQUEST_ID, request_id), *refused.headers])
 
     async def _describe(self, request: Request) -> Response:
         return Response(self._description(), media_type=JSON_TYPE)

@@ -38,7 +38,7 @@ class Supervisor:
     def __init__(self) -> None:
         self.failure: str | None = None  # first vital part that failed, and its exception type
         self.survived: Counter[str] = Counter()  # background rounds with an unexpected exception, by work
-        self._failed = asyncio.Event()
+        self._note_failure: Callable[[], None] = lambda: None
 
     def thread(
         self, part: str, name: str, work: Callable[[], None], give_up: GiveUp = lambda: None
@@ -82,7 +82,7 @@ class Supervisor:
             give_up()
         except Exception:  # the process ends all the same
             logger.exception("part.not_given_up", part=part)
-        self._failed.set()
+        self._note_failure()
 
     def log_failure(self, work: str) -> None:
         """Count and log the current exception of a background round."""
@@ -90,13 +90,10 @@ class Supervisor:
         logger.exception("background.failed", work=work)
 
     async def until(self, stop: asyncio.Event) -> None:
-        """Return when `stop` is set or a vital part has failed."""
-        waiting = [asyncio.ensure_future(stop.wait()), asyncio.ensure_future(self._failed.wait())]
-        try:
-            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for each in waiting:
-                each.cancel()
+        """Return when `stop` is set, as it also is by the failure of a vital part."""
+        self._note_failure = stop.set
+        if self.failure is None:
+            await stop.wait()
 
     def check(self) -> None:
         """Raise `PartFailed` if a vital part failed."""

@@ -72,7 +72,11 @@ class FairScheduler:
             names = self._waiting[who] = OrderedDict()
         if name not in names and len(names) >= MAX_NAMES:
             name = None
-        names.setdefault(name, deque()).append(work)
+        works = names.get(name)
+        if works is None:
+            names[name] = deque((work,))
+        else:
+            works.append(work)
 
     def hold_bytes(self, size: int) -> bool:
         """Count the bytes of a queued packet. Returns False above the limit."""

@@ -26,7 +26,7 @@ from ams.http.forwarding import Forwarder
 from ams.http.hot_routes import FastRoutes, RequestGate
 from ams.http.limits import Bodies, affordable_bytes
 from ams.http.routes.projects import ProjectRoutes
-from ams.http.routes.push import DeliveryRoutes, PushRoutes
+from ams.http.routes.push import PushRoutes
 from ams.http.routes.reading import ReadingRoutes
 from ams.http.routes.schemas import SchemaRoutes
 from ams.http.routes.service import ServiceRoutes
@@ -251,8 +251,10 @@ class Service:
             ProjectRoutes(cases.projects, Members(registry), self.quota_use, cases.topics, cases.retention),
             SchemaRoutes(cases.schemas),
             SubscriptionRoutes(cases.subscriptions, pushing, working.settler, cases.seeker, cases.snapshots),
-            PushRoutes(pushing, cases.push_watcher, self.push.identity),
-            DeliveryRoutes(assignment, pushing, deliverer, working.puller, self._dead_letters, working.settler),
+            PushRoutes(
+                pushing, cases.push_watcher, self.push.identity, assignment, deliverer, working.puller,
+                self._dead_letters, working.settler,
+            ),
             ReadingRoutes(cases.reader, cases.live, cases.history, self.gate, self.workers),
         )  # fmt: skip
 

@@ -44,9 +44,8 @@ class _Debt:
 class RefusedBytes:
     """Back-pressure for senders of refused bodies, by project, or by user without one. Used from one event loop.
 
-    A refused body costs as much to receive, decode and check as a stored one, but waits for no disk and uses no quota.
-    So refused bytes are a debt, paid off by time. While it is large, the next large bodies of the project are delayed,
-    one after the other, before they are read. Nobody else waits.
+    Refused bytes are a debt, paid off by time (decision 0038). While it is large, the next large bodies of the project
+    are delayed, one after the other, before they are read. Nobody else waits.
     """
 
     def __init__(self) -> None:

@@ -1,11 +1,7 @@
 """Fair scheduler: each project gets a fair share of an event-loop iteration, round robin, when work is too much.
 
-The event loop serves all ready sockets in one iteration, and then all due callbacks. So a client with a thousand
-connections would make everybody else wait for a thousand requests, twice: as they arrive, and as they are answered.
-Work that arrives late in a long iteration is queued instead (decision 0038), by project.
-
-Anyone can send a project's name. Before a connection is admitted to a project, its packets take the turns of the
-client's address, which all names share. So strangers take no turn of a project.
+Work that arrives late in a long iteration is queued by project (decision 0038). Anyone can send a project's name: until
+a connection is admitted to a project, its packets take the turns of the client's address.
 """
 
 import asyncio

@@ -1,8 +1,7 @@
 """Reads of a project: ranges of topics, its last hour or day, and live views.
 
 A range is JSON lines, or on request an Arrow IPC stream (`docs/reference/reading.md`). A live view is Server-Sent
-Events until the client leaves or loses its rights. Clients use `fetch`, with the token in a header: a browser's
-`EventSource` cannot send one.
+Events until the client leaves or loses its rights.
 """
 
 import asyncio

@@ -146,13 +146,9 @@ class Auditor:
             self._logins.attempts.check(address)
         except RateLimited as limited:
             error = limited
+        code, resource, is_counted = refusal(error).code, _resource(scope), not isinstance(error, RateLimited)
         await self._logins.record_failure(
-            address,
-            code=refusal(error).code,
-            reason=error.message,
-            resource=_resource(scope),
-            request=_request(),
-            is_counted=not isinstance(error, RateLimited),
+            address, code=code, reason=error.message, resource=resource, request=_request(), is_counted=is_counted
         )
         return error
 

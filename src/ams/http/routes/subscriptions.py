@@ -76,13 +76,10 @@ class SubscriptionRoutes:
 
     async def subscriptions_create(self, call: Call) -> wire.Subscription:
         wanted = await call.read(wire.NewSubscription, _BAD_TEXT)
+        topic, deadline = wanted.topic or "", wanted.ack_deadline_seconds or 0
+        push, options = requested_push(wanted.push_config), _asked_options(wanted)
         subscription = await self._subscriptions.create(
-            call.caller,
-            call.subscription,
-            wanted.topic or "",
-            wanted.ack_deadline_seconds or 0,
-            push=requested_push(wanted.push_config),
-            options=_asked_options(wanted),
+            call.caller, call.subscription, topic, deadline, push=push, options=options
         )
         return _shown(call.project, subscription)
 

@@ -71,15 +71,12 @@ class UserRoutes:
 
     async def tokens_create(self, call: Call) -> wire.Token:
         wanted = _read_new_token(await call.body())
-        given = wanted.rights
+        given, expires_on = wanted.rights, _moment(wanted.expires_on)
+        lifetime = None if wanted.expires_in is None else Milliseconds(wanted.expires_in * 1000)
+        rights = None if given is None else [(each.action or "", each.resource or "") for each in given]
+        key = None if wanted.public_key is None else PublicKey.read(wanted.public_key)
         made, text = await self._tokens.create(
-            call.caller,
-            call.user,
-            call.named_token,
-            expires_on=_moment(wanted.expires_on),
-            lifetime=None if wanted.expires_in is None else Milliseconds(wanted.expires_in * 1000),
-            wanted=None if given is None else [(each.action or "", each.resource or "") for each in given],
-            key=None if wanted.public_key is None else PublicKey.read(wanted.public_key),
+            call.caller, call.user, call.named_token, expires_on=expires_on, lifetime=lifetime, wanted=rights, key=key
         )
         return _shown_token(made, text)
 

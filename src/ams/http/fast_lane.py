@@ -1,9 +1,8 @@
 """The fast lane: a request with a known head goes from the connection to its use case and back, without ASGI.
 
-ASGI costs a scope, a task, an event and three nested coroutines for each request: more than a publish, a pull or an
-acknowledgement itself. A head that was admitted before is cached (`ams.http.hot_routes`). So the connection's callback
-passes the complete body straight to the use case: the same coroutine as over ASGI. It runs until it waits for the disk;
-its future then resumes the request.
+A head that was admitted before is cached (`ams.http.hot_routes`). So the connection's callback passes the complete body
+straight to the use case: the same coroutine as over ASGI (decision 0033). It runs until it waits for the disk; its
+future then resumes the request.
 
 - The lane takes requests that wait for no other, with a cached head, and a body that is complete and not large.
   The cached data is checked again when the body is complete.

@@ -1,8 +1,6 @@
-"""Supervision of vital threads and tasks, and periodic background work.
+"""Supervision of vital threads and tasks, and periodic background work (`docs/explanation/architecture.md`).
 
-When a vital part ends, its traceback is logged, its waiters fail, the process reports why it is not ready, and the
-program ends it: a restart is the only repair known to work. In periodic work, an expected error postpones the round; an
-unexpected one is counted and logged, and the next round runs.
+When a vital part ends, the program ends too: a restart is the only repair known to work.
 """
 
 import asyncio

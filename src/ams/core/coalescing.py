@@ -142,7 +142,8 @@ class SingleFlight(Generic[Key, Result]):
         task = self._going_on.get(key)
         if task is None:
             task = self._going_on[key] = asyncio.create_task(begin())
-            task.add_done_callback(lambda done: self._end(key, done))
+            task.add_done_callback(lambda _: self._going_on.pop(key, None))
+            task.add_done_callback(mark_seen)
         return task
 
     def __contains__(self, key: Key) -> bool:
@@ -151,7 +152,3 @@ class SingleFlight(Generic[Key, Result]):
     async def close(self) -> None:
         """Cancel all tasks."""
         await _cancel(list(self._going_on.values()))
-
-    def _end(self, key: Key, task: "asyncio.Task[Result]") -> None:
-        self._going_on.pop(key, None)
-        mark_seen(task)

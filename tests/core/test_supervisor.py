@@ -23,7 +23,7 @@ from ams.core import supervisor
 from ams.core.backoff import Backoff, Pauses
 from ams.core.errors import Unavailable, Unusable
 from ams.core.supervisor import FAULT, FairQueue, PartFailed, Supervisor, Ticker, run_until_stopped
-from ams.core.telemetry import Stderr, Syslog, TeeStream
+from ams.core.telemetry import LogStream
 from tests.support.waiting import some_turns, wait_until_async
 
 
@@ -453,9 +453,8 @@ def test_a_line_goes_to_the_syslog_as_this_program_s(tmp_path: Path, capsys: pyt
     address = str(tmp_path / "log")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
         listener.bind(address)
-        with Syslog(address) as syslog:
+        with LogStream("syslog", address) as syslog, LogStream("console,syslog", address) as both:
             syslog.write("10% of it\n")
-            both = TeeStream(Stderr(), syslog)
             both.write("a line\n")
             both.flush()
         said = [listener.recv(1000) for _ in range(2)]
@@ -466,5 +465,5 @@ def test_a_line_goes_to_the_syslog_as_this_program_s(tmp_path: Path, capsys: pyt
 
 def test_without_a_syslog_the_start_stops_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(Unusable, match="log_facilities: no syslog at") as stopped:
-        Syslog(str(tmp_path / "none"))
+        LogStream("syslog", str(tmp_path / "none"))
     assert "\n" not in stopped.value.message

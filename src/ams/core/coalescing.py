@@ -44,10 +44,7 @@ class SharedRequest(Generic[Key, Answer]):
 
     async def close(self) -> None:
         """Ask no more; callers that wait for an answer get `LogUnavailable`."""
-        tasks = [*self._sent.values(), *self._next.values()]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await _cancel([*self._sent.values(), *self._next.values()])
 
     async def _send(self, key: Key, before: "asyncio.Task[Answer] | None") -> Answer:
         if before is not None:
@@ -64,6 +61,12 @@ def mark_seen(task: "asyncio.Task[Any]") -> None:
     """Mark a task's error as seen, so that asyncio does not log it when no caller waits any more."""
     if not task.cancelled():
         task.exception()
+
+
+async def _cancel(tasks: "Sequence[asyncio.Task[Any]]") -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 class BatchedRequest(Generic[Item, Answer]):
@@ -92,8 +95,7 @@ class BatchedRequest(Generic[Item, Answer]):
     async def close(self) -> None:
         """Ask no more; callers that wait for an answer get `LogUnavailable`."""
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+            await _cancel([self._task])
         self._give_up([])  # a task cancelled before it first runs does not do it
 
     async def _send(self) -> None:
@@ -140,7 +142,8 @@ class SingleFlight(Generic[Key, Result]):
         task = self._going_on.get(key)
         if task is None:
             task = self._going_on[key] = asyncio.create_task(begin())
-            task.add_done_callback(lambda done: self._end(key, done))
+            task.add_done_callback(lambda _: self._going_on.pop(key, None))
+            task.add_done_callback(mark_seen)
         return task
 
     def __contains__(self, key: Key) -> bool:
@@ -148,11 +151,4 @@ class SingleFlight(Generic[Key, Result]):
 
     async def close(self) -> None:
         """Cancel all tasks."""
-        tasks = list(self._going_on.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    def _end(self, key: Key, task: "asyncio.Task[Result]") -> None:
-        self._going_on.pop(key, None)
-        mark_seen(task)
+        await _cancel(list(self._going_on.values()))

@@ -6,7 +6,7 @@ comma form that OpenSSL prints today (leaf last). Names are compared in their no
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -52,18 +52,13 @@ _SLASHED = re.compile(rf"/(?={_TYPE}=)", re.IGNORECASE)
 _ESCAPE = re.compile(rb"\\([0-9a-fA-F]{2}|.)", re.DOTALL)
 _ESCAPE_OF_OPENSSL = re.compile(rb"\\x([0-9a-fA-F]{2})")
 
-
-class Attribute(NamedTuple):
-    """One attribute of a name: its label in the normal form, and its value."""
-
-    label: str
-    value: str
+Attribute = tuple[str, str]  # of a name: its label in the normal form, empty if that drops it, and its value
 
 
 def of_certificate(name: "x509.Name") -> str:
     """Return the normal form of a certificate's subject or issuer. Unknown attributes are dropped."""
     return _normal_form(
-        Attribute(_OIDS[each.oid.dotted_string], each.value)
+        (_OIDS[each.oid.dotted_string], each.value)
         for each in name
         if each.oid.dotted_string in _OIDS and isinstance(each.value, str)
     )
@@ -82,20 +77,19 @@ def normalise_name(text: str) -> str:
             raise ValueError("this is no distinguished name")
         pairs = [piece.partition("=") for piece in pieces]
         attributes = [
-            Attribute(_label(name), _ESCAPE_OF_OPENSSL.sub(_unescape, value.encode()).decode())
-            for name, _, value in pairs
+            (_label(name), _ESCAPE_OF_OPENSSL.sub(_unescape, value.encode()).decode()) for name, _, value in pairs
         ]
     else:
         attributes = _comma_separated(begun)
     if not attributes:
         raise ValueError("this is no distinguished name")
-    return _normal_form(each for each in attributes if each.label)
+    return _normal_form(attributes)
 
 
 def _normal_form(attributes: Iterable[Attribute]) -> str:
     values: dict[str, list[str]] = {}
-    for each in attributes:
-        values.setdefault(each.label, []).append(each.value)
+    for label, value in attributes:
+        values.setdefault(label, []).append(value)
     for label in _SINGLE_VALUED & values.keys():
         values[label] = values[label][-1:] if values[label][-1] else []
     parts = [_part(label, values[label], _escape) for label in _ESCAPED_LABELS if label in values]
@@ -131,12 +125,12 @@ def _comma_separated(text: str) -> list[Attribute]:
     for piece, separator in _pieces(text):
         found = _START.match(piece)
         assert found is not None
-        attribute = Attribute(_label(found[1]), _value(piece[found.end() :]))
+        attribute = _label(found[1]), _value(piece[found.end() :])
         if separator == "+" and groups:
             groups[-1].append(attribute)
         else:
             groups.append([attribute])
-    leafs = [index for index, group in enumerate(groups) if any(each.label == "CN" for each in group)]
+    leafs = [index for index, group in enumerate(groups) if any(label == "CN" for label, _ in group)]
     leaf_is_last = bool(leafs) and leafs[0] > 0 and leafs[-1] == len(groups) - 1
     return [each for group in (groups if leaf_is_last else reversed(groups)) for each in group]
 

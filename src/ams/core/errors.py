@@ -23,6 +23,12 @@ class InvalidInput(AmsError):
     """The request is invalid; the message says why."""
 
 
+def refuse_if(is_bad: object, message: str) -> None:
+    """Raise `InvalidInput` with this message if `is_bad` is true."""
+    if is_bad:
+        raise InvalidInput(message)
+
+
 class BadRequest(InvalidInput):
     """The request could not be parsed (contract 16, `BAD_REQUEST`)."""
 

@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from ams.core.clock import Milliseconds
-from ams.core.errors import BadSettings, InvalidInput
+from ams.core.errors import BadSettings, InvalidInput, refuse_if
 from ams.core.names import IssuerName, checked_name, is_name
 from ams.core.urls import is_http_url
 
@@ -170,22 +170,18 @@ def read_issuer(values: Mapping[str, object]) -> Issuer:
 
 def validate(issuer: Issuer) -> Issuer:
     """Validate an issuer and remove duplicates from its lists; http URLs are allowed. Raises `InvalidInput`."""
-    if len(checked_name("issuer", issuer.name)) > MAX_NAME_LENGTH:
-        raise InvalidInput("Invalid issuer name")
+    refuse_if(len(checked_name("issuer", issuer.name)) > MAX_NAME_LENGTH, "Invalid issuer name")
     if not _is_url(issuer.url) or "?" in issuer.url:
         raise InvalidInput("An issuer's url is https://HOST or https://HOST/PATH, exactly as its tokens say it")
-    if issuer.jwks_url and not _is_url(issuer.jwks_url):
-        raise InvalidInput("An issuer's jwks_url is an https or http URL")
-    if issuer.introspection_url and not _is_url(issuer.introspection_url):
-        raise InvalidInput("An issuer's introspection_url is an https or http URL")
+    for name, url in (("jwks_url", issuer.jwks_url), ("introspection_url", issuer.introspection_url)):
+        refuse_if(url and not _is_url(url), f"An issuer's {name} is an https or http URL")
     _check_texts("audiences", issuer.audiences, MAX_TEXTS)
     _check_texts("clients", issuer.clients, MAX_TEXTS)
     _check_texts("entitlement_claims", issuer.entitlement_claims, MAX_CLAIMS)
     if not issuer.audiences and not issuer.clients:
         raise InvalidInput("An issuer needs audiences or clients: else its tokens for other services would do here")
     _check_introspection(issuer)
-    if len(issuer.roles) > MAX_RULES:
-        raise InvalidInput(f"An issuer has at most {MAX_RULES} rules for roles")
+    refuse_if(len(issuer.roles) > MAX_RULES, f"An issuer has at most {MAX_RULES} rules for roles")
     for rule in issuer.roles:
         _check_rule(rule)
     if issuer.create_users and not (issuer.roles and issuer.entitlement_claims):
@@ -205,10 +201,8 @@ def check_together(issuers: Iterable[Issuer]) -> None:
     urls: set[str] = set()
     opaque = ""
     for issuer in issuers:
-        if issuer.name in names:
-            raise InvalidInput(f"Two issuers are named {issuer.name}")
-        if issuer.url in urls:
-            raise InvalidInput(f"Two issuers have the url {issuer.url}")
+        refuse_if(issuer.name in names, f"Two issuers are named {issuer.name}")
+        refuse_if(issuer.url in urls, f"Two issuers have the url {issuer.url}")
         if issuer.takes_opaque and opaque:
             raise InvalidInput(f"Two issuers would be asked about opaque tokens: {opaque} and {issuer.name}")
         names.add(issuer.name)
@@ -267,18 +261,15 @@ def _check_rule(rule: RoleRule) -> None:
             f"invalid entitlement: {rule.entitlement[:MAX_TEXT_LENGTH]!r} is not urn:NID:NAMESPACE:group:GROUP"
             "[:SUBGROUP][:role=ROLE][#AUTHORITY]"
         )
-    if not is_name(rule.project):
-        raise InvalidInput("Invalid project name")
-    if not rule.roles:
-        raise InvalidInput(f"A rule for roles in {rule.project} has none")
+    refuse_if(not is_name(rule.project), "Invalid project name")
+    refuse_if(not rule.roles, f"A rule for roles in {rule.project} has none")
     for role in rule.roles:
         if role not in ROLES:
             raise InvalidInput(f"invalid role: {role[:MAX_TEXT_LENGTH]}" if role.isprintable() else "invalid role")
 
 
 def _check_texts(what: str, texts: tuple[str, ...], most: int) -> None:
-    if len(texts) > most:
-        raise InvalidInput(f"An issuer has at most {most} {what}")
+    refuse_if(len(texts) > most, f"An issuer has at most {most} {what}")
     if not all(text and len(text) <= MAX_TEXT_LENGTH and text.isprintable() for text in texts):
         raise InvalidInput(f"An issuer's {what} have 1 to {MAX_TEXT_LENGTH} printable characters each")
 

@@ -94,14 +94,9 @@ class Batch(_LazyMessages):
     __slots__ = ("data_bytes", "largest", "not_base64", "sent", "size")
 
     def __init__(
-        self,
-        sent: Sequence[Sent],
-        fragments: Sequence[Fragment],
-        size: int,
-        largest: int,
-        data_bytes: int,
+        self, sent: Sequence[Sent], fragments: Sequence[Fragment], size: int, largest: int, data_bytes: int,
         not_base64: int = 0,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.sent = sent  # the decoded messages; reading them makes no `Message`
         self.fragments, self.largest = fragments, largest
         self.size = size  # bytes of the fragments

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from typing import NewType
 
-from ams.core.errors import InvalidInput
+from ams.core.errors import refuse_if
 
 ProjectName = NewType("ProjectName", str)
 TopicName = NewType("TopicName", str)
@@ -63,16 +63,14 @@ def is_resource_name(text: str) -> bool:
 @functools.lru_cache(maxsize=10_000)  # hot path; caches valid names only, of MAX_NAME characters at most
 def checked_name(kind: str, text: str) -> str:
     """Return `text` if it is a valid name. Raises `InvalidInput` "Invalid KIND name"."""
-    if not is_name(text):
-        raise InvalidInput(f"Invalid {kind} name")
+    refuse_if(not is_name(text), f"Invalid {kind} name")
     return text
 
 
 @functools.lru_cache(maxsize=10_000)
 def checked_resource_name(kind: str, text: str) -> str:
     """Return `text` if it is a valid resource name. Raises `InvalidInput` "Invalid KIND name"."""
-    if not is_resource_name(text):
-        raise InvalidInput(f"Invalid {kind} name")
+    refuse_if(not is_resource_name(text), f"Invalid {kind} name")
     return text
 
 
@@ -122,8 +120,7 @@ def snapshot_path(project: str, snapshot: str) -> str:
 def topic_reference(project: str, reference: str) -> TopicName:
     """Parse `projects/P/topics/T`; P must be `project` (contract 9.3, A7). Raises `InvalidInput`."""
     parts = reference.split("/")
-    if len(parts) != 4 or parts[:3] != ["projects", project, "topics"]:
-        raise InvalidInput("Invalid Topic name")
+    refuse_if(len(parts) != 4 or parts[:3] != ["projects", project, "topics"], "Invalid Topic name")
     return TopicName(checked_resource_name("Topic", parts[3]))
 
 
@@ -152,8 +149,7 @@ def revision_id(schema: SchemaId, revision: int) -> str:
 def schema_reference(project: str, reference: str) -> SchemaName:
     """Parse `projects/P/schemas/X`; P must be `project` (contract 8). Raises `InvalidInput`."""
     parts = reference.split("/")
-    if len(parts) != 4 or parts[:3] != ["projects", project, "schemas"]:
-        raise InvalidInput("wrong schema name declaration")
+    refuse_if(len(parts) != 4 or parts[:3] != ["projects", project, "schemas"], "wrong schema name declaration")
     return SchemaName(parts[3])
 
 
@@ -168,12 +164,9 @@ def ack_offset(prefix: str, ack_id: str) -> int:
     if digits.isascii() and digits.isdigit() and len(digits) < 19 and ack_id.startswith(prefix):  # the usual case
         return int(digits)
     sign_free = digits[1:] if digits[:1] in ("-", "+") else digits
-    if not ack_id.startswith(prefix) or not sign_free.isascii() or not sign_free.isdigit() or len(sign_free) > 19:
-        raise InvalidInput("Invalid ack id")
-    number = int(digits)
-    if not -_MAX_INT64 - 1 <= number <= _MAX_INT64:
-        raise InvalidInput("Invalid ack id")
-    return number
+    is_number = ack_id.startswith(prefix) and sign_free.isascii() and sign_free.isdigit() and len(sign_free) <= 19
+    refuse_if(not is_number or not -_MAX_INT64 - 1 <= int(digits) <= _MAX_INT64, "Invalid ack id")
+    return int(digits)
 
 
 def ack_offsets(prefix: str, ack_ids: Sequence[str]) -> list[int]:

@@ -9,7 +9,7 @@ from typing import TypedDict
 
 from ams.core import filters
 from ams.core.clock import DAY, Milliseconds
-from ams.core.errors import InvalidInput
+from ams.core.errors import InvalidInput, refuse_if
 
 ORDERED, PARALLEL = "ordered", "parallel"
 
@@ -82,16 +82,12 @@ def check(options: ParallelOptions) -> None:
     if retry is not None:
         if not (0 <= retry.minimum_backoff <= MAX_BACKOFF and 0 <= retry.maximum_backoff <= MAX_BACKOFF):
             raise InvalidInput(BAD_BACKOFF)
-        if retry.minimum_backoff > retry.maximum_backoff:
-            raise InvalidInput(BAD_BACKOFFS)
+        refuse_if(retry.minimum_backoff > retry.maximum_backoff, BAD_BACKOFFS)
     if letters is not None:
-        if not MIN_ATTEMPTS <= letters.max_attempts <= MAX_ATTEMPTS:
-            raise InvalidInput(BAD_ATTEMPTS)
-        if not letters.topic:
-            raise InvalidInput(NO_DEAD_LETTER_TOPIC)
+        refuse_if(not MIN_ATTEMPTS <= letters.max_attempts <= MAX_ATTEMPTS, BAD_ATTEMPTS)
+        refuse_if(not letters.topic, NO_DEAD_LETTER_TOPIC)
     if options.filter:
         filters.parse(options.filter)
-    if options.expiration_ttl is not None and options.expiration_ttl < MIN_TTL:
-        raise InvalidInput(BAD_TTL)
+    refuse_if(options.expiration_ttl is not None and options.expiration_ttl < MIN_TTL, BAD_TTL)
     if options.message_retention is not None and not MIN_RETENTION <= options.message_retention <= MAX_RETENTION:
         raise InvalidInput(BAD_RETENTION)

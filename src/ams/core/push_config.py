@@ -4,11 +4,11 @@ Only verified configurations are delivered. In the form of Google's Pub/Sub a re
 status counts as a nack (`docs/reference/pubsub.md`).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from urllib.parse import urlsplit
 
-from ams.core.errors import InvalidInput
+from ams.core.errors import InvalidInput, refuse_if
 from ams.core.urls import has_credentials, is_loopback
 
 HTTP_ENDPOINT, MATTERMOST = "http_endpoint", "mattermost"
@@ -122,37 +122,34 @@ def new_push_config(
     asked: AskedPush, secret: Secret, *, parallel: bool = False, local_http: bool = False
 ) -> PushConfig:
     """Return a new subscription's configuration. Raises `InvalidInput` in the order of HTTP contract 13.2."""
-    if asked.google is not None:
-        return _in_googles_form(asked.endpoint, asked.google, local_http)
-    asked = _with_type(asked)
-    _check_target(asked)
-    _check_retry(asked)
-    _check_extensions(asked, parallel)
-    return _stored_config(None, asked, secret)
+    return _requested_config(None, asked, secret, (_check_target, _check_retry), parallel, local_http)
 
 
 def modify_push_config(
     existing: PushConfig | None, asked: AskedPush, secret: Secret, *, parallel: bool = False, local_http: bool = False
 ) -> PushConfig:
     """Return the configuration that replaces `existing` (HTTP contract 13.3). Checks the retry policy first."""
-    revision = existing.revision + 1 if existing else 0
-    if asked.google is not None:
-        return replace(_in_googles_form(asked.endpoint, asked.google, local_http), revision=revision)
+    config = _requested_config(existing, asked, secret, (_check_retry, _check_target), parallel, local_http)
+    return replace(config, revision=existing.revision + 1 if existing else 0)
+
+
+def _requested_config(
+    existing: PushConfig | None, asked: AskedPush, secret: Secret, checks: Sequence[Callable[[AskedPush], None]],
+    parallel: bool, local_http: bool,
+) -> PushConfig:  # fmt: skip
+    if (form := asked.google) is not None:
+        is_permitted = is_https(asked.endpoint) or (local_http and is_local_http(asked.endpoint))
+        check_google_form(form, asked.endpoint, is_permitted=is_permitted)
+        # Verified at once: receivers authenticate deliveries by their token.
+        return PushConfig(
+            HTTP_ENDPOINT, asked.endpoint, header_type=DISABLED, retry_period=GOOGLE_PERIOD, verified=True, google=form
+        )
     asked = _with_type(asked)
-    _check_retry(asked)
-    _check_target(asked)
+    for check in checks:
+        check(asked)
     _check_extensions(asked, parallel)
     # Google's form has no proof of ownership, so its verification is not kept.
-    kept = existing if existing is not None and existing.google is None else None
-    return replace(_stored_config(kept, asked, secret), revision=revision)
-
-
-def _in_googles_form(endpoint: str, form: GoogleForm, local_http: bool) -> PushConfig:
-    check_google_form(form, endpoint, is_permitted=is_https(endpoint) or (local_http and is_local_http(endpoint)))
-    # Verified at once: receivers authenticate deliveries by their token.
-    return PushConfig(
-        HTTP_ENDPOINT, endpoint=endpoint, header_type=DISABLED, retry_period=GOOGLE_PERIOD, verified=True, google=form
-    )
+    return _stored_config(existing if existing is not None and existing.google is None else None, asked, secret)
 
 
 def _with_type(asked: AskedPush) -> AskedPush:
@@ -166,40 +163,28 @@ def _with_type(asked: AskedPush) -> AskedPush:
 
 def _check_target(asked: AskedPush) -> None:
     if asked.type == HTTP_ENDPOINT:
-        if has_credentials(asked.endpoint):
-            raise InvalidInput(URL_CREDENTIALS)
-        if not is_https(asked.endpoint):
-            raise InvalidInput(BAD_URL)
-        if asked.header_type not in ("", AUTOGEN, DISABLED):
-            raise InvalidInput(BAD_HEADER)
-        if not 0 <= asked.max_messages <= MAX_MESSAGES:
-            raise InvalidInput(BAD_COUNT)
+        refuse_if(has_credentials(asked.endpoint), URL_CREDENTIALS)
+        refuse_if(not is_https(asked.endpoint), BAD_URL)
+        refuse_if(asked.header_type not in ("", AUTOGEN, DISABLED), BAD_HEADER)
+        refuse_if(not 0 <= asked.max_messages <= MAX_MESSAGES, BAD_COUNT)
     elif asked.type == MATTERMOST:
-        if not asked.mattermost_url:
-            raise InvalidInput(NO_MATTERMOST_URL)
-        if has_credentials(asked.mattermost_url):
-            raise InvalidInput(MATTERMOST_CREDENTIALS)
+        refuse_if(not asked.mattermost_url, NO_MATTERMOST_URL)
+        refuse_if(has_credentials(asked.mattermost_url), MATTERMOST_CREDENTIALS)
     else:
         raise InvalidInput(BAD_TYPE)
 
 
 def _check_retry(asked: AskedPush) -> None:
-    if asked.retry_policy not in ("", *_PERIODS):
-        raise InvalidInput(BAD_RETRY)
+    refuse_if(asked.retry_policy not in ("", *_PERIODS), BAD_RETRY)
 
 
 def _check_extensions(asked: AskedPush, parallel: bool) -> None:
     """Check fields beyond the contract, after those of the contract. Does not look up the topic."""
-    if not 0 <= asked.max_delivery_attempts <= MAX_ATTEMPTS:
-        raise InvalidInput(BAD_ATTEMPTS)
-    if asked.max_delivery_attempts and not asked.dead_letter_topic:
-        raise InvalidInput(NO_DEAD_LETTER_TOPIC)
-    if not 0 <= asked.max_outstanding <= MAX_OUTSTANDING:
-        raise InvalidInput(BAD_OUTSTANDING)
-    if asked.max_outstanding and not parallel:
-        raise InvalidInput(NOT_PARALLEL)
-    if asked.dead_letter_topic and parallel:
-        raise InvalidInput(PARALLEL_DEAD_LETTERS)
+    refuse_if(not 0 <= asked.max_delivery_attempts <= MAX_ATTEMPTS, BAD_ATTEMPTS)
+    refuse_if(asked.max_delivery_attempts and not asked.dead_letter_topic, NO_DEAD_LETTER_TOPIC)
+    refuse_if(not 0 <= asked.max_outstanding <= MAX_OUTSTANDING, BAD_OUTSTANDING)
+    refuse_if(asked.max_outstanding and not parallel, NOT_PARALLEL)
+    refuse_if(asked.dead_letter_topic and parallel, PARALLEL_DEAD_LETTERS)
 
 
 def _stored_config(existing: PushConfig | None, asked: AskedPush, secret: Secret) -> PushConfig:
@@ -270,8 +255,7 @@ def check_google_form(form: GoogleForm, endpoint: str, *, is_permitted: bool) ->
     for name, text in (("service_account_email", form.service_account), ("audience", form.audience)):
         if len(text) > _LONGEST_TEXT or not text.isprintable():
             raise InvalidInput(f"Invalid oidc_token given: its {name} is too long or cannot be printed.")
-    if form.audience and not form.service_account:
-        raise InvalidInput("Invalid oidc_token given: it has no service_account_email.")
+    refuse_if(form.audience and not form.service_account, "Invalid oidc_token given: it has no service_account_email.")
 
 
 def is_https(url: str) -> bool:

@@ -4,39 +4,24 @@ A quota has a default in the settings, and an administrator may set a value for 
 bytes, connections, waiting pulls and streams it means a fair share (`ams.core.fair_share`).
 """
 
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from ams.core.errors import InvalidInput, QuotaExceeded
+from ams.core.errors import InvalidInput, QuotaExceeded, refuse_if
 
-STORED_BYTES = "storedBytes"
-PUBLISH_BYTES = "publishBytesPerSecond"
-REQUESTS = "requestsPerSecond"
-TOPICS = "topics"
-SUBSCRIPTIONS = "subscriptions"
-SCHEMAS = "schemas"
-SCHEMA_BYTES = "schemaBytes"
-MEMBERS = "members"
-CONNECTIONS = "connections"
-WAITING_PULLS = "waitingPulls"
-STREAMS = "streams"
+STORED_BYTES, PUBLISH_BYTES, REQUESTS = "storedBytes", "publishBytesPerSecond", "requestsPerSecond"
+TOPICS, SUBSCRIPTIONS, MEMBERS = "topics", "subscriptions", "members"
+SCHEMAS, SCHEMA_BYTES = "schemas", "schemaBytes"
+CONNECTIONS, WAITING_PULLS, STREAMS = "connections", "waitingPulls", "streams"
 
-QUOTAS: Mapping[str, str] = MappingProxyType(
-    {
-        STORED_BYTES: "project_stored_bytes",
-        PUBLISH_BYTES: "project_publish_bytes_per_second",
-        REQUESTS: "project_requests_per_second",
-        TOPICS: "project_topics",
-        SUBSCRIPTIONS: "project_subscriptions",
-        SCHEMAS: "project_schemas",
-        SCHEMA_BYTES: "project_schema_bytes",
-        MEMBERS: "project_members",
-        CONNECTIONS: "project_connections",
-        WAITING_PULLS: "project_waiting_pulls",
-        STREAMS: "project_streams",
-    }
-)
-"""Setting with the default of each quota, in display order."""
+_IN_ORDER = (
+    STORED_BYTES, PUBLISH_BYTES, REQUESTS, TOPICS, SUBSCRIPTIONS, SCHEMAS, SCHEMA_BYTES, MEMBERS, CONNECTIONS,
+    WAITING_PULLS, STREAMS,
+)  # fmt: skip
+_CAPITAL = re.compile("(?=[A-Z])")
+QUOTAS: Mapping[str, str] = MappingProxyType({name: f"project_{_CAPITAL.sub('_', name).lower()}" for name in _IN_ORDER})
+"""Setting with the default of each quota, such as `project_stored_bytes`, in display order."""
 REGISTRY_QUOTAS = (TOPICS, SUBSCRIPTIONS, SCHEMAS, SCHEMA_BYTES, MEMBERS)  # quotas of what the registry stores
 REVISION_BYTES = 256  # overhead per revision in `schemaBytes`: the space of a row
 MAX_LIMIT = 2**53  # largest integer that every JSON parser reads exactly
@@ -71,8 +56,7 @@ def quota_exceeded(name: str, why: str) -> QuotaExceeded:
 def changed_limits(own: Limits, changes: Mapping[str, int | None]) -> Limits:
     """Return a project's own values after changes; None resets to the default. Raises `InvalidInput`."""
     for name, value in changes.items():
-        if name not in QUOTAS:
-            raise InvalidInput(f"There is no quota {name[:64]!r}: there are {', '.join(QUOTAS)}")
+        refuse_if(name not in QUOTAS, f"There is no quota {name[:64]!r}: there are {', '.join(QUOTAS)}")
         if value is not None and not 0 <= value <= MAX_LIMIT:
             raise InvalidInput(f"The quota {name} is a whole number from 0 to {MAX_LIMIT}")
     after = {**own, **changes}

@@ -8,7 +8,7 @@ for a topic created again under the same name.
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from ams.core.errors import InvalidInput
+from ams.core.errors import refuse_if
 from ams.core.names import is_name, is_resource_name
 
 ANY = "*"  # any action; any resource
@@ -48,16 +48,12 @@ Rights = tuple[Right, ...]
 def validate(rights: Iterable[tuple[str, str]], actions: Iterable[str]) -> Rights:
     """Return the rights without duplicates. Raises `InvalidInput` for an unknown action or a malformed resource."""
     found = tuple(dict.fromkeys(Right(action, resource) for action, resource in rights))
-    if not found:
-        raise InvalidInput("A token is good for something: give it a right, or leave rights out for all of the user's")
-    if len(found) > MAX_RIGHTS:
-        raise InvalidInput(f"A token has at most {MAX_RIGHTS} rights")
+    refuse_if(not found, "A token is good for something: give it a right, or leave rights out for all of the user's")
+    refuse_if(len(found) > MAX_RIGHTS, f"A token has at most {MAX_RIGHTS} rights")
     known = {ANY, *actions}
     for each in found:
-        if each.action not in known:
-            raise InvalidInput(f"invalid action: {each.action}")
-        if not is_resource(each.resource):
-            raise InvalidInput(f"invalid resource: {each.resource}")
+        refuse_if(each.action not in known, f"invalid action: {each.action}")
+        refuse_if(not is_resource(each.resource), f"invalid resource: {each.resource}")
     return found
 
 

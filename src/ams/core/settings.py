@@ -81,12 +81,9 @@ class SettingsTable:
 
     @classmethod
     def load(
-        cls,
-        flags: Mapping[str, object],
-        environment: Mapping[str, str],
-        config: str | None = None,
+        cls, flags: Mapping[str, object], environment: Mapping[str, str], config: str | None = None,
         warn: Callable[[str], None] = lambda line: None,
-    ) -> Self:
+    ) -> Self:  # fmt: skip
         """Merge all sources; `config`, or its variable, names the file. Raises `BadSettings` or `Unusable`."""
         config = config or environment.get(cls.config_variable)
         values = cls._values(cls.from_file(config, warn), lambda name: f"{name} in {config}") if config else {}
@@ -223,7 +220,7 @@ class Settings(SettingsTable):
     )
     node_ca_file: str = setting("", "CA certificates (PEM) that other nodes are checked by, besides the system's.")
     drain_seconds: Seconds = setting(
-        Seconds(0.0), "How long a service serves after SIGTERM while /readyz fails, so that a proxy turns away first."
+        0.0, "How long a service serves after SIGTERM while /readyz fails, so that a proxy turns away first."
     )
     tls_self_signed: bool = setting(False, "Serve https with a local CA and certificate made in the data folder.")
     cert: str = setting("", "Certificate chain (PEM) to serve https with; read again on change and on SIGHUP.")
@@ -244,7 +241,7 @@ class Settings(SettingsTable):
     issuers_allow: str = setting("", "Networks that issuers may be in, besides public addresses: 127.0.0.0/8,::1/128.")
     issuers_ca_file: str = setting("", "CA certificates (PEM) that issuers are checked by, besides the system's.")
     issuers_leeway: Seconds = setting(
-        Seconds(30.0), "How far the clocks of issuers, and of programs with keys, may be off; at most 5m."
+        30.0, "How far the clocks of issuers, and of programs with keys, may be off; at most 5m."
     )
     console: bool = setting(True, "Serve the console, pages for a browser, at /console/ of the API's port.")
     console_logins: Pairs = setting(
@@ -256,60 +253,57 @@ class Settings(SettingsTable):
     token_key: str = setting(
         "", "64 hex digits that encrypt stored tokens; empty = a key file made in the data folder.", secret=True
     )
-    retention: Seconds = setting(Seconds(7 * 86400.0), "How long messages are kept; at most 365d.")
+    retention: Seconds = setting(7 * 86400.0, "How long messages are kept; at most 365d.")
     idempotency_window: Seconds = setting(
-        Seconds(0.0), "How long an Idempotency-Key of a publish is known; 0 = as long as the topic's messages are kept."
+        0.0, "How long an Idempotency-Key of a publish is known; 0 = as long as the topic's messages are kept."
     )
     max_data_bytes: Bytes = setting(
-        Bytes(0), "Size of the data folder above which oldest messages go that are acknowledged; 0 = no limit."
+        0, "Size of the data folder above which oldest messages go that are acknowledged; 0 = no limit."
     )
     min_free_bytes: Bytes = setting(
-        Bytes(256 * 2**20), "Free disk space below which publishing, and making anything, is refused."
+        256 * 2**20, "Free disk space below which publishing, and making anything, is refused."
     )
     reserve_bytes: Bytes = setting(
-        Bytes(64 * 2**20), "Space kept aside so that acknowledgements, deletions and the audit log go on when full."
+        64 * 2**20, "Space kept aside so that acknowledgements, deletions and the audit log go on when full."
     )
-    segment_bytes: Bytes = setting(Bytes(256 * 2**20), "Size at which a segment of the log is sealed.")
+    segment_bytes: Bytes = setting(256 * 2**20, "Size at which a segment of the log is sealed.")
     sync: str = setting(
         "always", "always: an answer waits for the disk; interval: fsync is called every sync_interval, and a power"
         " loss may take what was answered since.", choices=("always", "interval"),
     )  # fmt: skip
-    sync_interval: Seconds = setting(Seconds(0.2), "How often fsync is called when sync is interval.")
-    max_body_bytes: Bytes = setting(Bytes(16 * 2**20), "Largest request body; beyond it 413.")
-    max_message_bytes: Bytes = setting(
-        Bytes(1_500_000), "Largest stored message that the HTTP API takes; beyond it 413."
-    )
+    sync_interval: Seconds = setting(0.2, "How often fsync is called when sync is interval.")
+    max_body_bytes: Bytes = setting(16 * 2**20, "Largest request body; beyond it 413.")
+    max_message_bytes: Bytes = setting(1_500_000, "Largest stored message that the HTTP API takes; beyond it 413.")
     pubsub_max_message_bytes: Bytes = setting(
-        Bytes(0), "Largest message, and publish request, of Google's clients as they send it; beyond it"
+        0, "Largest message, and publish request, of Google's clients as they send it; beyond it"
         " INVALID_ARGUMENT. 0 = 10,000,000, of an emulator with its log in the data folder 20,000,000.",
     )  # fmt: skip
-    max_buffered_bytes: Bytes = setting(Bytes(256 * 2**20), "Memory for bodies being received; beyond it 503.")
+    max_buffered_bytes: Bytes = setting(256 * 2**20, "Memory for bodies being received; beyond it 503.")
     max_unread_bytes: Bytes = setting(
-        Bytes(256 * 2**20),
-        "Memory for answers that clients have not read yet; pulls are smaller then, and beyond it 503.",
+        256 * 2**20, "Memory for answers that clients have not read yet; pulls are smaller then, and beyond it 503."
     )
-    max_header_bytes: Bytes = setting(Bytes(64 * 2**10), "Largest request head; beyond it 400.")
+    max_header_bytes: Bytes = setting(64 * 2**10, "Largest request head; beyond it 400.")
     max_connections: int = setting(
         20_000,
         "Open connections to a port, of which an address has as many as it leaves free; beyond them 503, or closed with"
         " TLS. Also calls, and streams, of Google's clients at a time.",
     )
-    request_seconds: Seconds = setting(Seconds(30.0), "Time a client has to send a request.")
-    keep_alive_seconds: Seconds = setting(Seconds(75.0), "How long an idle connection is kept.")
+    request_seconds: Seconds = setting(30.0, "Time a client has to send a request.")
+    keep_alive_seconds: Seconds = setting(75.0, "How long an idle connection is kept.")
     user_requests_per_second: int = setting(0, "Requests a second of one user; beyond it 429. 0 = no limit.")
     project_requests_per_second: int = setting(0, "Requests a second to one project; beyond it 429. 0 = no limit.")
     project_stored_bytes: Bytes = setting(
-        Bytes(0), "Bytes that one project's messages may take; beyond it 429. 0 = as much as they leave free of"
+        0, "Bytes that one project's messages may take; beyond it 429. 0 = as much as they leave free of"
         " max_data_bytes, or of the disk; with the log on Kafka no limit."
     )  # fmt: skip
     project_publish_bytes_per_second: Bytes = setting(
-        Bytes(0), "Bytes of messages a second published to one project; beyond it 429. 0 = no limit."
+        0, "Bytes of messages a second published to one project; beyond it 429. 0 = no limit."
     )
     project_topics: int = setting(10_000, "Topics of one project; beyond it 429. 0 = no limit.")
     project_subscriptions: int = setting(10_000, "Subscriptions of one project; beyond it 429. 0 = no limit.")
     project_schemas: int = setting(1_000, "Schemas of one project; beyond it 429. 0 = no limit.")
     project_schema_bytes: Bytes = setting(
-        Bytes(64 * 2**20),
+        64 * 2**20,
         "Size of all revisions of all schemas of one project, and 256 bytes for each; beyond it 429. 0 = no limit.",
     )
     project_members: int = setting(10_000, "Members of one project; beyond it 429. 0 = no limit.")
@@ -333,9 +327,9 @@ class Settings(SettingsTable):
     )
     audit_days: int = setting(0, "Days that events stay in the audit log's table; 0 = no limit.")
     max_pull_messages: int = setting(10_000, "Most messages a pull answers; larger wishes are cut silently.")
-    max_pull_bytes: Bytes = setting(Bytes(16 * 2**20), "Most bytes of messages a pull answers, but one at least.")
+    max_pull_bytes: Bytes = setting(16 * 2**20, "Most bytes of messages a pull answers, but one at least.")
     max_read_messages: int = setting(1_000_000, "Most messages a range read answers; larger wishes are cut silently.")
-    pull_wait: Seconds = setting(Seconds(3.0), "How long a pull waits for a first message; 0 answers at once.")
+    pull_wait: Seconds = setting(3.0, "How long a pull waits for a first message; 0 answers at once.")
     strict_data: bool = setting(False, "Refuse message data that is not base64; else it is stored as the text it is.")
     push_enabled: bool = setting(True, "Whether subscriptions may have a push configuration.")
     push_inside: bool = setting(
@@ -392,22 +386,16 @@ class Settings(SettingsTable):
         is_small = self.pubsub_port is not None and unread < 6 * self.google_message_bytes
         yield is_small, "max_unread_bytes must not be under six times pubsub_max_message_bytes"
         least = self.reserve_bytes + 4 * self.segment_bytes
-        yield (
-            0 < self.max_data_bytes < least,
-            f"max_data_bytes must be 0 or at least {_size_text(least)}: the reserve and four segments",
-        )
+        is_small, size = 0 < self.max_data_bytes < least, _size_text(least)
+        yield is_small, f"max_data_bytes must be 0 or at least {size}: the reserve and four segments"
         yield bool(self.token_key) and not HEX_KEY.fullmatch(self.token_key), "token_key must be 64 hex digits"
-        yield (
-            self.issuers_leeway > MAX_LEEWAY_SECONDS,
-            "issuers_leeway must not be over 5m: an expired token would be good for as long",
-        )
+        is_over, why = self.issuers_leeway > MAX_LEEWAY_SECONDS, "an expired token would be good for as long"
+        yield is_over, f"issuers_leeway must not be over 5m: {why}"
         host, port = self.push_server_host, self.push_server_port
         yield bool(host) != bool(port), "push_server_host and push_server_port go together"
         yield not self.push_worker_token.isascii(), "push_worker_token must be ASCII"
-        yield (
-            bool(self.push_worker_token) and self.push_worker_token == self.service_token,
-            "push_worker_token and service_token must differ: one belongs to a user, the other to none",
-        )
+        is_same = bool(self.push_worker_token) and self.push_worker_token == self.service_token
+        yield is_same, "push_worker_token and service_token must differ: one belongs to a user, the other to none"
         yield (self.pubsub_port or 0) > MAX_PORT, "pubsub_port is a number from 0 to 65535"
         yield self.pubsub_emulator and self.pubsub_port is None, "pubsub_emulator needs pubsub_port"
         yield self.pubsub_emulator and not is_loopback(self.host), "pubsub_emulator is for a host of this machine only"
@@ -419,10 +407,8 @@ class Settings(SettingsTable):
         yield from registry_mistakes(self.registry)
         yield bool(servers) and not _SERVERS.fullmatch(servers), "kafka_servers is host:port, or several with commas"
         yield bool(self.kafka_ca_file) and not self.kafka_tls, "kafka_ca_file is for kafka_tls, which is not set"
-        yield (
-            bool(self.node_url) and not _NODE.fullmatch(self.node_url),
-            "node_url is http://HOST:PORT or https://HOST:PORT, without a path",
-        )
+        is_bad = bool(self.node_url) and not _NODE.fullmatch(self.node_url)
+        yield is_bad, "node_url is http://HOST:PORT or https://HOST:PORT, without a path"
         yield self.drain_seconds > MAX_DRAIN_SECONDS, f"drain_seconds must not be over {MAX_DRAIN_SECONDS}"
 
 
@@ -438,10 +424,8 @@ def is_plain_to_others(settings: Settings) -> bool:
 
 def registry_mistakes(registry: str) -> Mistakes:
     """Yield possible mistakes in the registry's URL."""
-    yield (
-        registry != "sqlite" and not registry.startswith(("postgresql://", "postgres://")),
-        "registry is sqlite or postgresql://USER@HOST:PORT/DATABASE",
-    )
+    is_other = registry != "sqlite" and not registry.startswith(("postgresql://", "postgres://"))
+    yield is_other, "registry is sqlite or postgresql://USER@HOST:PORT/DATABASE"
     # The rest of the URL is not secret and is displayed.
     yield bool(_PASSWORD_IN_URL.search(registry)), "registry must not hold a password; it goes into registry_password"
 

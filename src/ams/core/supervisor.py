@@ -1,8 +1,6 @@
-"""Supervision of vital threads and tasks, and periodic background work.
+"""Supervision of vital threads and tasks, and periodic background work (`docs/explanation/architecture.md`).
 
-When a vital part ends, its traceback is logged, its waiters fail, the process reports why it is not ready, and the
-program ends it: a restart is the only repair known to work. In periodic work, an expected error postpones the round; an
-unexpected one is counted and logged, and the next round runs.
+When a vital part ends, the program ends too: a restart is the only repair known to work.
 """
 
 import asyncio
@@ -28,10 +26,6 @@ T = TypeVar("T")
 GiveUp = Callable[[], None]  # fails the waiters of a part that has ended; called once, on the event loop
 
 
-def _do_nothing() -> None:
-    return None
-
-
 class PartFailed(Exception):
     """A vital part of the process has ended; the text says which."""
 
@@ -42,9 +36,11 @@ class Supervisor:
     def __init__(self) -> None:
         self.failure: str | None = None  # first vital part that failed, and its exception type
         self.survived: Counter[str] = Counter()  # background rounds with an unexpected exception, by work
-        self._failed = asyncio.Event()
+        self._note_failure: Callable[[], None] = lambda: None
 
-    def thread(self, part: str, name: str, work: Callable[[], None], give_up: GiveUp = _do_nothing) -> threading.Thread:
+    def thread(
+        self, part: str, name: str, work: Callable[[], None], give_up: GiveUp = lambda: None
+    ) -> threading.Thread:
         """Return a thread for `work`, not started. `work` may return; an exception is a failure of the part."""
         loop = asyncio.get_running_loop()
 
@@ -59,7 +55,7 @@ class Supervisor:
         return threading.Thread(target=run_watched, name=name, daemon=True)
 
     def task(
-        self, part: str, work: Coroutine[Any, Any, None], give_up: GiveUp = _do_nothing, *, may_end: bool = False
+        self, part: str, work: Coroutine[Any, Any, None], give_up: GiveUp = lambda: None, *, may_end: bool = False
     ) -> "asyncio.Task[None]":
         """Run `work` as a task that ends only when cancelled; with `may_end` it may also return."""
         task = asyncio.create_task(work, name=f"ams {part}")
@@ -75,7 +71,7 @@ class Supervisor:
         task.add_done_callback(check_end)
         return task
 
-    def report_failure(self, part: str, error: BaseException, give_up: GiveUp = _do_nothing) -> None:
+    def report_failure(self, part: str, error: BaseException, give_up: GiveUp = lambda: None) -> None:
         """Report that a vital part has failed. Runs on the event loop."""
         logger.critical("part.failed", part=part, kind=type(error).__name__, exc_info=error)
         if self.failure is None:
@@ -84,7 +80,7 @@ class Supervisor:
             give_up()
         except Exception:  # the process ends all the same
             logger.exception("part.not_given_up", part=part)
-        self._failed.set()
+        self._note_failure()
 
     def log_failure(self, work: str) -> None:
         """Count and log the current exception of a background round."""
@@ -92,13 +88,10 @@ class Supervisor:
         logger.exception("background.failed", work=work)
 
     async def until(self, stop: asyncio.Event) -> None:
-        """Return when `stop` is set or a vital part has failed."""
-        waiting = [asyncio.ensure_future(stop.wait()), asyncio.ensure_future(self._failed.wait())]
-        try:
-            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for each in waiting:
-                each.cancel()
+        """Return when `stop` is set, as it also is by the failure of a vital part."""
+        self._note_failure = stop.set
+        if self.failure is None:
+            await stop.wait()
 
     def check(self) -> None:
         """Raise `PartFailed` if a vital part failed."""
@@ -107,14 +100,9 @@ class Supervisor:
 
 
 async def run_until_stopped(
-    start: AbstractAsyncContextManager[T],
-    announce: Callable[[T], None],
-    supervisor: Supervisor,
-    log: Any,
-    *,
-    stop_seconds: float,
-    failed_seconds: float | None = None,
-) -> T | None:
+    start: AbstractAsyncContextManager[T], announce: Callable[[T], None], supervisor: Supervisor, log: Any, *,
+    stop_seconds: float, failed_seconds: float | None = None,
+) -> T | None:  # fmt: skip
     """Run a program until SIGTERM, SIGINT or the failure of a vital part.
 
     `announce` is called after the start. The stop may take `stop_seconds`, or `failed_seconds` after a failure.
@@ -175,15 +163,9 @@ class Ticker:
     """Periodic background work from `start` to `close`."""
 
     def __init__(
-        self,
-        part: str,
-        seconds: float,
-        work: Callable[[], Awaitable[object]],
-        put_off: Callable[..., object] | None = None,
-        *,
-        retry_seconds: float | None = None,
-        has_last: bool = False,
-    ) -> None:
+        self, part: str, seconds: float, work: Callable[[], Awaitable[object]],
+        put_off: Callable[..., object] | None = None, *, retry_seconds: float | None = None, has_last: bool = False,
+    ) -> None:  # fmt: skip
         """Make periodic work.
 
         Args:
@@ -291,12 +273,18 @@ class FairQueue:
 
     def _take_first(self) -> asyncio.Future[None] | None:
         while self._waiting:
-            who, turns = next(iter(self._waiting.items()))
-            turn = turns.popleft()
-            if turns:
-                self._waiting.move_to_end(who)
-            else:
-                del self._waiting[who]
+            turn = pop_in_turn(self._waiting)
             if not turn.done():  # its caller was not cancelled
                 return turn
         return None
+
+
+def pop_in_turn(waiting: OrderedDict[Hashable, deque[T]]) -> T:
+    """Remove and return the next item: keys take turns, FIFO within each key. There is one at least."""
+    who, items = next(iter(waiting.items()))
+    item = items.popleft()
+    if items:
+        waiting.move_to_end(who)
+    else:
+        del waiting[who]
+    return item

@@ -31,64 +31,43 @@ Labels = Mapping[str, str]
 NO_LABELS: Labels = {}
 
 
-class Stderr(io.TextIOBase):
-    """Standard error that ignores write errors: a full disk or a closed pipe must not stop the caller."""
+class LogStream(io.TextIOBase):
+    """Log lines to standard error, to the machine's syslog, or to both.
+
+    A line that cannot be written is dropped: a full disk or a closed pipe must not stop the caller.
+    """
+
+    def __init__(self, facilities: str, address: str = SYSLOG) -> None:
+        self._has_console, self._syslog = "console" in facilities, None
+        if "syslog" in facilities:
+            if not os.path.exists(address):  # the handler would retry at every line
+                raise BadSettings(f"log_facilities: no syslog at {address}")
+            self._syslog = logging.handlers.SysLogHandler(address, logging.handlers.SysLogHandler.LOG_DAEMON)
+            self._syslog.ident = "ams: "
 
     def write(self, text: str, /) -> int:
-        """Write a text; drop it when it cannot be written."""
-        with contextlib.suppress(OSError, ValueError):
-            sys.stderr.write(text)
+        """Write a line."""
+        if self._has_console:
+            with contextlib.suppress(OSError, ValueError):
+                sys.stderr.write(text)
+        if self._syslog is not None:
+            self._syslog.emit(logging.makeLogRecord({"msg": text.rstrip(), "levelname": "INFO"}))
         return len(text)
 
     def flush(self) -> None:
-        """Flush the buffer; ignore errors."""
+        """Flush standard error."""
         with contextlib.suppress(OSError, ValueError):
             sys.stderr.flush()
 
-
-class Syslog(io.TextIOBase):
-    """Log lines to the machine's syslog."""
-
-    def __init__(self, address: str = SYSLOG) -> None:
-        if not os.path.exists(address):  # the handler would retry at every line
-            raise BadSettings(f"log_facilities: no syslog at {address}")
-        self._handler = logging.handlers.SysLogHandler(address, logging.handlers.SysLogHandler.LOG_DAEMON)
-        self._handler.ident = "ams: "
-
-    def write(self, text: str, /) -> int:
-        """Send a line; drop it when it cannot be sent."""
-        self._handler.emit(logging.makeLogRecord({"msg": text.rstrip(), "levelname": "INFO"}))
-        return len(text)
-
     def close(self) -> None:
         """Close the connection to syslog."""
-        self._handler.close()
+        if self._syslog is not None:
+            self._syslog.close()
         super().close()
-
-
-class TeeStream(io.TextIOBase):
-    """Log lines to several streams."""
-
-    def __init__(self, *places: io.TextIOBase) -> None:
-        self._places = places
-
-    def write(self, text: str, /) -> int:
-        """Write to each."""
-        for place in self._places:
-            place.write(text)
-        return len(text)
-
-    def flush(self) -> None:
-        """Flush each."""
-        for place in self._places:
-            place.flush()
 
 
 def configure_logs(level: str, form: str, facilities: str = "console") -> None:
     """Send log lines to stderr, syslog or both; `form` is json or console. Raises `BadSettings` without a syslog."""
-    destination: io.TextIOBase = Stderr() if "console" in facilities else Syslog()
-    if facilities == "console,syslog":
-        destination = TeeStream(destination, Syslog())
     renderer: structlog.typing.Processor
     if form == "json":
         renderer = structlog.processors.JSONRenderer()
@@ -103,7 +82,7 @@ def configure_logs(level: str, form: str, facilities: str = "console") -> None:
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
-        logger_factory=structlog.WriteLoggerFactory(file=cast("TextIO", destination)),
+        logger_factory=structlog.WriteLoggerFactory(file=cast("TextIO", LogStream(facilities))),
         cache_logger_on_first_use=True,
     )
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(levelname)s %(name)s %(message)s")
@@ -166,10 +145,8 @@ class _Live(Collector):
         self._source = source
 
     def collect(self) -> Iterator[Metric]:
-        for each in self._source.gauges():
-            yield _family(GaugeMetricFamily, each)
-        for each in self._source.counters():
-            yield _family(CounterMetricFamily, each)
+        yield from (_family(GaugeMetricFamily, each) for each in self._source.gauges())
+        yield from (_family(CounterMetricFamily, each) for each in self._source.counters())
 
 
 def _family(kind: type[GaugeMetricFamily] | type[CounterMetricFamily], figure: Figure) -> Metric:
@@ -183,8 +160,7 @@ def _family(kind: type[GaugeMetricFamily] | type[CounterMetricFamily], figure: F
 def metrics_of(source: Figures) -> CollectorRegistry:
     """Return a Prometheus registry of the metrics of the process and the source."""
     registry = CollectorRegistry()
-    ProcessCollector(registry=registry)
-    PlatformCollector(registry=registry)
-    GCCollector(registry=registry)
+    for collector in (ProcessCollector, PlatformCollector, GCCollector):
+        collector(registry=registry)
     registry.register(_Live(source))
     return registry

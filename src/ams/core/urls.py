@@ -26,8 +26,7 @@ def is_http_url(url: str) -> bool:
 def without_credentials(url: str) -> str:
     """Return a URL, even a malformed one, without user and password."""
     found = _AUTHORITY.match(url)
-    if found is None:
-        return url
+    assert found is not None  # each of its parts may be empty
     return url[: found.start(1)] + found[1].rpartition("@")[2] + url[found.end(1) :]
 
 

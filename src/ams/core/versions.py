@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from ams.core.errors import ChangedMeanwhile, InvalidInput
+from ams.core.errors import ChangedMeanwhile, refuse_if
 
 _TAGS = re.compile(r"[ \t]*(?:W/)?\"[!#-~\x80-\xff]*\"[ \t]*")
 _WEAK = "W/"
@@ -46,12 +46,6 @@ def read_if_match(header: str) -> Precondition:
     if not header or header.strip() == "*":
         return ANY_VERSION
     tags = header.split(",")
-    if not all(map(_TAGS.fullmatch, tags)):
-        raise InvalidInput('If-Match should be * or an ETag as it was answered, such as "5f1e"')
+    refuse_if(not all(map(_TAGS.fullmatch, tags)), 'If-Match should be * or an ETag as it was answered, such as "5f1e"')
     texts = [tag.strip() for tag in tags]
     return Precondition(frozenset(text.strip('"') for text in texts if not text.startswith(_WEAK)))
-
-
-def strong_etag(version: str) -> str:
-    """Return a version as a strong `ETag`."""
-    return f'"{version}"'

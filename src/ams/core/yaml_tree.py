@@ -59,14 +59,27 @@ class Value:
     @property
     def is_null(self) -> bool:
         """Return whether the value is null."""
-        return _is_null(self.node)
+        return self._is_plain and self.node.value in _NULLS
+
+    @property
+    def _is_plain(self) -> bool:
+        """Whether it is a plain scalar, which may be a number, a boolean or null."""
+        return isinstance(self.node, yaml.ScalarNode) and not self.node.style
+
+    @property
+    def _shown(self) -> str:
+        if isinstance(self.node, yaml.MappingNode):
+            return "names with values"
+        if isinstance(self.node, yaml.SequenceNode):
+            return "a list"
+        return "nothing" if self.is_null else f"{str(self.node.value)[:40]!r}"
 
     def mapping(self, allowed: Collection[str] | None = None) -> "dict[str, Value]":
         """Return a mapping, empty for null; `allowed` are the permitted keys."""
         if self.is_null:
             return {}
         if not isinstance(self.node, yaml.MappingNode):
-            raise bad(self.place, f"names with values are expected here, not {_what(self.node)}")
+            raise bad(self.place, f"names with values are expected here, not {self._shown}")
         found: dict[str, Value] = {}
         for key, node in self.node.value:
             name, value = Value(key, self.file).text(), Value(node, self.file, key)
@@ -82,13 +95,13 @@ class Value:
         if self.is_null:
             return []
         if not isinstance(self.node, yaml.SequenceNode):
-            raise bad(self.place, f"a list is expected here, not {_what(self.node)}")
+            raise bad(self.place, f"a list is expected here, not {self._shown}")
         return [Value(each, self.file) for each in self.node.value]
 
     def text(self) -> str:
         """Return text, also for plain numbers and booleans: names may be `2024` or `on`."""
         if not isinstance(self.node, yaml.ScalarNode) or self.is_null:
-            raise bad(self.place, f"text is expected here, not {_what(self.node)}")
+            raise bad(self.place, f"text is expected here, not {self._shown}")
         return str(self.node.value)
 
     def one_of(self, *choices: str) -> str:
@@ -125,7 +138,7 @@ class Value:
         text = str(self.node.value)
         if self.is_null:
             return None
-        if not _is_plain(self.node):
+        if not self._is_plain:
             return text
         if text in _BOOLEANS:
             return _BOOLEANS[text]
@@ -176,23 +189,6 @@ def _require_max_bytes(content: bytes, shown: str) -> bytes:
     if len(content) > MAX_BYTES:
         raise BadDocument(f"{shown} is larger than {MAX_BYTES} bytes")
     return content
-
-
-def _is_plain(node: yaml.Node) -> bool:
-    """Return whether it is a plain scalar, which may be a number, a boolean or null."""
-    return isinstance(node, yaml.ScalarNode) and not node.style
-
-
-def _is_null(node: yaml.Node) -> bool:
-    return _is_plain(node) and node.value in _NULLS
-
-
-def _what(node: yaml.Node) -> str:
-    if isinstance(node, yaml.MappingNode):
-        return "names with values"
-    if isinstance(node, yaml.SequenceNode):
-        return "a list"
-    return "nothing" if _is_null(node) else f"{str(node.value)[:40]!r}"
 
 
 class _Refused(Exception):

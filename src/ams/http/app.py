@@ -22,7 +22,7 @@ from starlette.routing import Route, Router
 
 from ams.core.errors import BadRequest, NotAllowed, Overloaded
 from ams.core.telemetry import REQUEST, SCOPE
-from ams.core.versions import read_if_match, strong_etag, version_of
+from ams.core.versions import read_if_match, version_of
 from ams.http.asgi import JSON, JSON_TYPE, Event, Header, Receive, Send, answer, project_of
 from ams.http.audit import AuditedRequest, Auditor, shown_path
 from ams.http.errors import RETRY_LATER, refusal
@@ -72,7 +72,7 @@ class App:
         self._gate, self._auditor, self._bodies, self._unread = gate, auditor, bodies, unread
         self._fast, self._forwarder = fast, forwarder
         self._description = functools.cache(encode_description)
-        others, routers = [Route("/openapi.json", self._describe), *pages], dict[Place, list[Route]]()
+        others, routers = [Route("/openapi.json", self._describe), *pages], dict[tuple[int, str], list[Route]]()
         for name, each in ACTIONS.items():
             if name in handlers:
                 routers.setdefault(_place_of(each.whole_path), []).append(self._route(each, handlers[name]))
@@ -141,13 +141,20 @@ class App:
         """Answer an error, unless the client has left. Needs method, path and client of `scope`."""
         if isinstance(error, asyncio.CancelledError):
             # Only a stop cancels requests: those whose bodies were still incomplete at its deadline.
-            await self._refuse(Overloaded("The service is stopping"), scope, send, request_id)
-        elif isinstance(error, Relayed):
-            self.answered[error.answer.status // 100] += 1
-            headers = [JSON, (REQUEST_ID, request_id), *error.answer.headers]
-            await answer(send, error.answer.status, error.answer.body, headers)
-        elif isinstance(error, Exception) and not isinstance(error, ClientLeft):
-            await self._refuse(await self._auditor.turned_away(error, scope), scope, send, request_id)
+            error = Overloaded("The service is stopping")
+        if isinstance(error, ClientLeft) or not isinstance(error, Exception):
+            return
+        if isinstance(error, Relayed):
+            code, body, headers = error.answer
+        else:
+            error = await self._auditor.turned_away(error, scope)
+            code, body, headers, _ = refusal(error)
+            if code >= 500:
+                reason, cause = (str(error), None) if RETRY_LATER in headers else (None, error)
+                said = {"method": scope["method"], "path": shown_path(scope["path"]), "error": type(error).__name__}
+                await logger.aerror("request.failed", **said, reason=reason, exc_info=cause)
+        self.answered[code // 100] += 1
+        await answer(send, code, body, [JSON, (REQUEST_ID, request_id), *headers])
 
     async def _answer(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         path = clean = scope["path"]
@@ -162,15 +169,6 @@ class App:
         # The router raises for a wrong method, instead of answering in plain text, only if it belongs to an app.
         router = self._routers.get(_place_of(clean), self._other_router)
         await router({**scope, "app": self}, receive, send)
-
-    async def _refuse(self, error: Exception, scope: dict[str, Any], send: Send, request_id: bytes) -> None:
-        refused = refusal(error)
-        if refused.code >= 500:
-            reason, cause = (str(error), None) if RETRY_LATER in refused.headers else (None, error)
-            said = {"method": scope["method"], "path": shown_path(scope["path"]), "error": type(error).__name__}
-            await logger.aerror("request.failed", **said, reason=reason, exc_info=cause)
-        self.answered[refused.code // 100] += 1
-        await answer(send, refused.code, refused.body, [JSON, (REQUEST_ID, request_id), *refused.headers])
 
     async def _describe(self, request: Request) -> Response:
         return Response(self._description(), media_type=JSON_TYPE)
@@ -214,7 +212,7 @@ class App:
 
         call = Call(names, query, caller, token, body, headers, request.receive, leave_unrecorded)
         if caller is not None and action.versioned:
-            call = call._replace(admitted=replace(caller, expected=read_if_match(call.header(b"if-match"))))
+            call.admitted = replace(caller, expected=read_if_match(call.header(b"if-match")))
         with holding:
             if self._forwarder is None:
                 made = await handler(call)
@@ -231,17 +229,14 @@ class App:
             return StreamedResponse(made, self._unread, project)
         shown, tag = made, {}
         if isinstance(made, Versioned):
-            shown, tag = made.shown, {"ETag": strong_etag(version_of(made.state))}
+            shown, tag = made.shown, {"ETag": f'"{version_of(made.state)}"'}
         encoded = b"" if shown is None else msgspec.json.encode(shown)
         if action.method == "GET":  # changes are answered in any case
             self._unread.check(project, len(encoded))
         return Response(encoded, media_type=JSON_TYPE, headers=tag)
 
 
-Place = tuple[int, str]
-
-
-def _place_of(path: str) -> Place:
+def _place_of(path: str) -> tuple[int, str]:
     """Return the common part of all paths of a route, so that a request is compared with few routes."""
     parts = path.split("/")
     return len(parts), parts[4] if len(parts) > 4 else ""

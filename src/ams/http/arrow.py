@@ -9,17 +9,9 @@ import msgspec
 import pyarrow as pa
 import pybase64
 
+from ams.core import messages
 from ams.core.clock import Milliseconds
-from ams.core.messages import (
-    Fragment,
-    Stored,
-    are_data_alone,
-    data_or_text,
-    has_ordering_keys,
-    ordering_key_of,
-    parse,
-    split_ordering_key,
-)
+from ams.core.messages import Fragment, Stored
 from ams.core.names import Offset
 from ams.core.runs import Run, Runs, runs_of
 
@@ -38,20 +30,20 @@ _NO_ATTRIBUTES: Mapping[str, str] = {}
 _attributes = msgspec.json.Decoder(dict[str, str]).decode
 
 
-def batch(messages: Sequence[Stored]) -> "pa.RecordBatch":
+def batch(stored: Sequence[Stored]) -> "pa.RecordBatch":
     """Return a record batch of messages with decoded data. Built by column: objects for each message are expensive."""
     offsets, times = array("q"), array("q")
     fragments: list[Fragment] = []
     may_have_keys = False
-    for run in runs_of(messages):
+    for run in runs_of(stored):
         offsets.extend(range(run.first, run.end))
         times.extend(array("q", [run.time]) * len(run.fragments))
         fragments += run.fragments
         may_have_keys |= run.has_ordering_keys
     keys = pa.nulls(len(fragments), SCHEMA.field("ordering_key").type)
-    if may_have_keys and has_ordering_keys(fragments):
-        keys = pa.array([ordering_key_of(each) or None for each in fragments], keys.type)
-        fragments = [split_ordering_key(each)[1] for each in fragments]
+    if may_have_keys and messages.has_ordering_keys(fragments):
+        keys = pa.array([messages.ordering_key_of(each) or None for each in fragments], keys.type)
+        fragments = [messages.split_ordering_key(each)[1] for each in fragments]
     attributes, data = _contents(fragments)
     columns = [
         _column(SCHEMA.field("offset").type, offsets),
@@ -69,7 +61,7 @@ def _column(kind: "pa.DataType", numbers: "array[int]") -> "pa.Array":
 
 def _contents(fragments: Sequence[Fragment]) -> tuple["pa.MapArray", list[bytes]]:
     """Return attributes and decoded data. Usual messages have plain base64 data only, decoded all at once."""
-    if are_data_alone(fragments):
+    if messages.are_data_alone(fragments):
         with contextlib.suppress(ValueError):
             data = [pybase64.b64decode(each[len(_DATA) : -1], None, True) for each in fragments]
             return _map(array("i", [0]) * (len(fragments) + 1), [], []), data
@@ -96,8 +88,8 @@ def _content(fragment: bytes) -> tuple[Mapping[str, str], bytes]:
 
 
 def _parse_content(fragment: bytes) -> tuple[Mapping[str, str], bytes]:
-    message = parse(fragment)
-    return message.attributes, data_or_text(message.data)
+    message = messages.parse(fragment)
+    return message.attributes, messages.data_or_text(message.data)
 
 
 def _map(ends: "array[int]", names: Sequence[str], values: Sequence[str]) -> "pa.MapArray":

@@ -44,16 +44,12 @@ def shown_path(path: str) -> str:
     return path if _UUID_PATH.fullmatch(path) else _SECRET_PATH.sub(r"\1***", path)
 
 
-class RequestLog:
-    """ASGI middleware: logs each request at debug. Installed only at that level."""
+def log_requests(app: Application) -> Application:
+    """Return an application that also logs each request at debug. Used only at that level."""
 
-    def __init__(self, app: Application) -> None:
-        self._app = app
-
-    async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
-        """Answer one request, and log its outcome."""
+    async def answer_logged(scope: dict[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["method"] == "OPTIONS":
-            await self._app(scope, receive, send)
+            await app(scope, receive, send)
             return
         status = 0
 
@@ -64,9 +60,11 @@ class RequestLog:
 
         began = time.perf_counter()
         try:
-            await self._app(scope, receive, send_watched)
+            await app(scope, receive, send_watched)
         finally:
             log_request(scope["method"], scope["path"], status, began)
+
+    return answer_logged
 
 
 def log_request(method: str, path: str, status: int, began: float) -> None:
@@ -148,13 +146,9 @@ class Auditor:
             self._logins.attempts.check(address)
         except RateLimited as limited:
             error = limited
+        code, resource, is_counted = refusal(error).code, _resource(scope), not isinstance(error, RateLimited)
         await self._logins.record_failure(
-            address,
-            code=refusal(error).code,
-            reason=error.message,
-            resource=_resource(scope),
-            request=_request(),
-            is_counted=not isinstance(error, RateLimited),
+            address, code=code, reason=error.message, resource=resource, request=_request(), is_counted=is_counted
         )
         return error
 

@@ -160,14 +160,10 @@ def first_value(body: bytes) -> bytes:
 
 
 class _BigPublishBody(Request, frozen=True):
-    """A `PublishBody` with unparsed messages."""
-
     messages: msgspec.Raw = msgspec.Raw(b"null")
 
 
 class _BigMessage(CamelRequest, frozen=True):
-    """A `PublishedMessage` with unparsed fields."""
-
     data: msgspec.Raw = msgspec.Raw(b"null")
     attributes: msgspec.Raw = msgspec.Raw(b"null")
     ordering_key: msgspec.Raw = msgspec.Raw(b"null")

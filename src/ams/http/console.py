@@ -10,7 +10,6 @@ import hashlib
 import mimetypes
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -43,15 +42,16 @@ class ConsoleLogin(msgspec.Struct, frozen=True, omit_defaults=True):
     error: str = ""  # why logins fail there now; then there are no endpoints
 
 
-@dataclass(frozen=True, slots=True)
 class File:
     """A file with its HTTP headers."""
 
-    body: bytes
-    gzipped: bytes  # empty: not smaller
-    etag: str
-    media_type: str
-    caching: str
+    def __init__(self, path: Path) -> None:
+        self.body = path.read_bytes()
+        gzipped = gzip.compress(self.body, 9, mtime=0) if len(self.body) >= _MIN_GZIP_BYTES else b""
+        self.gzipped = gzipped if len(gzipped) < len(self.body) else b""  # empty: not smaller
+        self.etag = f'"{hashlib.sha256(self.body).hexdigest()[:32]}"'
+        self.media_type = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
+        self.caching = _CACHE_FOREVER if _HASHED_NAME.search(path.name) else _REVALIDATE
 
 
 class Console:
@@ -72,7 +72,7 @@ class Console:
     @cached_property
     def _files(self) -> Mapping[str, File]:
         paths = sorted(path for path in self._folder.rglob("*") if path.is_file())
-        return {path.relative_to(self._folder).as_posix(): _load_file(path) for path in paths}
+        return {path.relative_to(self._folder).as_posix(): File(path) for path in paths}
 
     async def _to_page(self, _request: Request) -> Response:
         return RedirectResponse("console/", 308)  # relative: a proxy may serve it below another path
@@ -117,15 +117,3 @@ def _headers(caching: str) -> dict[str, str]:
         "Cross-Origin-Opener-Policy": "same-origin",
         "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
     }
-
-
-def _load_file(path: Path) -> File:
-    body = path.read_bytes()
-    gzipped = gzip.compress(body, 9, mtime=0) if len(body) >= _MIN_GZIP_BYTES else b""
-    return File(
-        body=body,
-        gzipped=gzipped if len(gzipped) < len(body) else b"",
-        etag=f'"{hashlib.sha256(body).hexdigest()[:32]}"',
-        media_type=mimetypes.guess_type(path.name)[0] or "application/octet-stream",
-        caching=_CACHE_FOREVER if _HASHED_NAME.search(path.name) else _REVALIDATE,
-    )

@@ -79,6 +79,5 @@ def _headers(error: errors.AmsError) -> Iterator[Header]:
 
 
 def _refusal(status: HttpStatus, message: str, headers: Iterable[Header] = ()) -> Refusal:
-    """Return an error in the envelope of contract 1.1."""
     body = msgspec.json.encode({"error": {"code": status.code, "message": message, "status": status.word}})
     return Refusal(status.code, body, tuple(headers), message)

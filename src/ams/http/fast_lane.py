@@ -1,9 +1,8 @@
 """The fast lane: a request with a known head goes from the connection to its use case and back, without ASGI.
 
-ASGI costs a scope, a task, an event and three nested coroutines for each request: more than a publish, a pull or an
-acknowledgement itself. A head that was admitted before is cached (`ams.http.hot_routes`). So the connection's callback
-passes the complete body straight to the use case: the same coroutine as over ASGI. It runs until it waits for the disk;
-its future then resumes the request.
+A head that was admitted before is cached (`ams.http.hot_routes`). So the connection's callback passes the complete body
+straight to the use case: the same coroutine as over ASGI (decision 0033). It runs until it waits for the disk; its
+future then resumes the request.
 
 - The lane takes requests that wait for no other, with a cached head, and a body that is complete and not large.
   The cached data is checked again when the body is complete.
@@ -24,7 +23,7 @@ from ams.core.fair_share import MAX_UNCOUNTED_BYTES
 from ams.core.telemetry import REQUEST
 from ams.http.app import REQUEST_ID, App, good_id
 from ams.http.asgi import JSON, Application, Header, Receive, Send
-from ams.http.audit import RequestLog, log_request, shown_path
+from ams.http.audit import log_request, log_requests, shown_path
 from ams.http.bodies import BIG_BODY
 from ams.http.hot_routes import COUNTED_KEY, HEAD_KEY, Admitted, FastRoutes, Head, NotOnLane, Work
 from ams.http.limits import UNPACED_BYTES, ArrivingBody
@@ -95,7 +94,7 @@ class Lane:
         return connection.is_free and not connection.is_write_paused and request.version == "1.1"
 
     def _trace(self, app: Application) -> Application:
-        return RequestLog(app) if self.is_traced else app
+        return log_requests(app) if self.is_traced else app
 
 
 def _split(request: RequestHead) -> tuple[Head, int, bytes, list[Header]]:

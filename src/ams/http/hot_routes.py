@@ -1,11 +1,8 @@
 """The gate of all requests, and the hot routes behind it: publish, pull and acknowledge, on raw ASGI.
 
-These three are nine tenths of all requests. A framework's routing and request objects would cost more than all the work
-behind them (`docs/decisions/`). A request passes: gate -> use case -> engine, and back. The gate checks names, token,
-project and roles, in the order of contract 1.5, then the rate.
-
-An admitted request is remembered by its head, if the connection offers that. The next one with the same head may go
-straight from the connection to the use case, while the underlying data is unchanged (`ams.http.fast_lane`).
+A request passes: gate -> use case -> engine, and back. The gate checks names, token, project and roles, in the order of
+contract 1.5, then the rate. An admitted request is remembered by its head, if the connection offers that: the next one
+with the same head may go straight to the use case, while the underlying data is unchanged (decision 0033).
 """
 
 import asyncio

@@ -27,6 +27,7 @@ MAX_DELAY_SECONDS = 30.0
 REPORT_SECONDS = 60.0  # between two log lines about one sender
 _UNKNOWN_BYTES = 64 * 1024  # assumed length of a waiting body without one
 _MIN_DEBTS_BEFORE_CLEANUP = 1024  # debts kept before paid ones are looked for and dropped
+_TOO_MANY, _NOT_GZIP = "Too many large requests at once", "Request body is not gzip"
 
 logger = structlog.get_logger("ams.http")
 
@@ -35,7 +36,7 @@ logger = structlog.get_logger("ams.http")
 class _Debt:
     """Times of the event loop's clock."""
 
-    paid_at: float
+    free_at: float  # when enough of it is paid to end all delays
     next_at: float = 0.0  # when the next body in the queue may be read
     next_report_at: float = 0.0
 
@@ -43,9 +44,8 @@ class _Debt:
 class RefusedBytes:
     """Back-pressure for senders of refused bodies, by project, or by user without one. Used from one event loop.
 
-    A refused body costs as much to receive, decode and check as a stored one, but waits for no disk and uses no quota.
-    So refused bytes are a debt, paid off by time. While it is large, the next large bodies of the project are delayed,
-    one after the other, before they are read. Nobody else waits.
+    Refused bytes are a debt, paid off by time (decision 0038). While it is large, the next large bodies of the project
+    are delayed, one after the other, before they are read. Nobody else waits.
     """
 
     def __init__(self) -> None:
@@ -56,19 +56,17 @@ class RefusedBytes:
         """Count a body that was refused after it was read; without a sender none is counted."""
         if size <= UNPACED_BYTES or not who:
             return
-        now = asyncio.get_running_loop().time()
-        debt = self._debts.get(who)
-        if debt is None:
-            debt = self._debts[who] = _Debt(now)
-        debt.paid_at = max(debt.paid_at, now) + size / REFUSED_BYTES_PER_SECOND
+        without_debt = asyncio.get_running_loop().time() - FREE_REFUSED_BYTES / REFUSED_BYTES_PER_SECOND
+        debt = self._debts.setdefault(who, _Debt(without_debt))
+        debt.free_at = max(debt.free_at, without_debt) + size / REFUSED_BYTES_PER_SECOND
         if len(self._debts) > self._most:
-            self._debts = {each: debt for each, debt in self._debts.items() if debt.paid_at > now}
+            self._debts = {each: debt for each, debt in self._debts.items() if debt.free_at > without_debt}
             self._most = max(2 * len(self._debts), _MIN_DEBTS_BEFORE_CLEANUP)
 
     def must_wait(self, who: Hashable) -> bool:
         """Return whether a large body would be delayed now."""
         debt = self._debts.get(who)
-        return debt is not None and _free_at(debt) > asyncio.get_running_loop().time()
+        return debt is not None and debt.free_at > asyncio.get_running_loop().time()
 
     async def wait(self, who: Hashable, size: int | None) -> None:
         """Wait until a body of `size` bytes may be read; no delay without a large debt. None: unknown size.
@@ -78,20 +76,15 @@ class RefusedBytes:
         if not self.must_wait(who):
             return
         debt, now = self._debts[who], asyncio.get_running_loop().time()
-        begins = max(_free_at(debt), debt.next_at)
+        begins = max(debt.free_at, debt.next_at)
         if now >= debt.next_report_at:
             debt.next_report_at = now + REPORT_SECONDS
             logger.warning("bodies.waiting", of=str(who), reason="too many large bodies of it were refused")
         if begins - now > MAX_DELAY_SECONDS:  # without the delay it would be sent again at once
             await asyncio.sleep(MAX_DELAY_SECONDS)
-            raise _too_many()
+            raise Overloaded(_TOO_MANY)
         debt.next_at = begins + (_UNKNOWN_BYTES if size is None else size) / REFUSED_BYTES_PER_SECOND
         await asyncio.sleep(begins - now)
-
-
-def _free_at(debt: _Debt) -> float:
-    """Return when enough of a debt is paid to end all delays."""
-    return debt.paid_at - FREE_REFUSED_BYTES / REFUSED_BYTES_PER_SECOND
 
 
 T = TypeVar("T")
@@ -190,7 +183,7 @@ class Bodies:
                     raise TooLarge
                 self.grow(arriving, size)
                 if arriving.is_ended:
-                    raise _too_many()
+                    raise Overloaded(_TOO_MANY)
                 await asyncio.sleep(0)  # yield to other requests
             return b"".join(portions)
         finally:
@@ -211,19 +204,20 @@ class Bodies:
             async with asyncio.timeout(self._seconds) as timeout:
                 return await self._read_on(body, receive, limit, arriving)
         except TimeoutError:
-            raise (_too_many() if arriving.is_ended else BadRequest("Request took too long to arrive")) from None
+            late = BadRequest("Request took too long to arrive")
+            raise (Overloaded(_TOO_MANY) if arriving.is_ended else late) from None
 
     def hold_body(self, body: bytes, holders: Holders = ("",)) -> contextlib.AbstractContextManager[None]:
         """Count a body during its work, because waiting for the disk takes memory too. Notes a refusal."""
-        return self._hold_bytes(holders, len(body))
+        return self._hold(len(body), holders)
 
     def count_request(self, size: int, holders: Holders = ("",)) -> contextlib.AbstractContextManager[None]:
         """Count a request during its work. Raises `Overloaded` if it would leave less memory than it takes."""
         if size > MAX_UNCOUNTED_BYTES and size > self._share.room(*holders):
-            raise _too_many()
-        return self._hold_bytes(holders, size)
+            raise Overloaded(_TOO_MANY)
+        return self._hold(size, holders)
 
-    def _hold_bytes(self, holders: Holders, size: int) -> contextlib.AbstractContextManager[None]:
+    def _hold(self, size: int, holders: Holders) -> contextlib.AbstractContextManager[None]:
         return _HeldBody(self._share, self._refused, holders, size) if size > UNPACED_BYTES else _NO_HOLD
 
     async def _read_on(self, first: bytes, receive: Receive, limit: int, arriving: ArrivingBody) -> bytes:
@@ -274,7 +268,7 @@ class Bodies:
             of_largest = [each for each in self._arriving if largest in each.holders and each.size]
             ended = max(of_largest, key=lambda each: (each.size, each is arriving), default=arriving)
             if ended is arriving:
-                raise _too_many()
+                raise Overloaded(_TOO_MANY)
             ended.end()
             self._uncount(ended)
 
@@ -315,10 +309,6 @@ def _content_length(headers: Headers) -> int | None:
         if name == b"content-length" and value.isdigit():
             return int(value)
     return 0
-
-
-def _too_many() -> Overloaded:
-    return Overloaded("Too many large requests at once")
 
 
 def affordable_bytes(budget: int, most: int | None = None) -> int:
@@ -381,14 +371,10 @@ def decode_gzip(body: bytes) -> Iterator[bytes]:
             try:
                 portion = member.decompress(data, GZIP_PORTION_BYTES)
             except zlib.error:
-                raise _not_gzip() from None
+                raise BadRequest(_NOT_GZIP) from None
             yield portion
             data = member.unused_data if member.eof else member.unconsumed_tail
             if members > MAX_GZIP_MEMBERS:
-                raise _not_gzip()
+                raise BadRequest(_NOT_GZIP)
     if not member.eof:
-        raise _not_gzip()
-
-
-def _not_gzip() -> BadRequest:
-    return BadRequest("Request body is not gzip")
+        raise BadRequest(_NOT_GZIP)

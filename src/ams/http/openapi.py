@@ -110,21 +110,18 @@ def document() -> dict[str, Any]:
     }
 
 
-def _name(action: Action, variable: str) -> dict[str, Any]:
-    return _RESOURCE if takes_google_names(action.name, variable) else _NAME
-
-
 def _describe(action: Action) -> dict[str, Any]:
     is_change = action.versioned and action.method != "GET"
     names = (*action.parameters, "If-Match") if is_change else action.parameters
     variables = _VARIABLE.findall(action.path)
+    forms = {each: _RESOURCE if takes_google_names(action.name, each) else _NAME for each in variables}
     words = [part.split(":")[0] for part in action.path.split("/") if part[:1] not in ("", "{")]
     described: dict[str, Any] = {
         "operationId": f"{action.method} {action.path}" if action.is_open else action.name,
         "summary": action.text,
         "tags": words[-1:],  # the resource: the last word that is neither a variable nor a verb
         "parameters": [
-            *({"name": each, "in": "path", "required": True, "schema": _name(action, each)} for each in variables),
+            *({"name": each, "in": "path", "required": True, "schema": forms[each]} for each in variables),
             *map(_parameter, names),
         ],
         "responses": {"200": _success(action), **_ERROR_REFERENCES},

@@ -25,11 +25,9 @@ class Operations:
     """A tiny ASGI application: /healthz, /readyz, /metrics."""
 
     def __init__(
-        self,
-        why_not_ready: Callable[[], str | None],
-        metrics: CollectorRegistry,
+        self, why_not_ready: Callable[[], str | None], metrics: CollectorRegistry,
         remark: Callable[[], str | None] = lambda: None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """`remark` returns an addition to /readyz while it is ready, for operators only."""
         self._why_not_ready, self._metrics, self._remark = why_not_ready, metrics, remark
 

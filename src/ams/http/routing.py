@@ -8,7 +8,8 @@ import contextlib
 import functools
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 import msgspec
 import structlog
@@ -16,9 +17,9 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from ams.access.admission import Caller
+from ams.core import names
 from ams.core.clock import optional_date
-from ams.core.errors import AmsError, InvalidInput
-from ams.core.names import ProjectName, SchemaName, SnapshotName, SubscriptionName, TopicName, UserName
+from ams.core.errors import AmsError, refuse_if
 from ams.http.asgi import Receive, Send, query_value
 from ams.http.bodies import BodyReader, body_reader
 from ams.http.limits import ClientLeft, cancel_if_left, watch_disconnect
@@ -26,12 +27,13 @@ from ams.service.delivery import UnreadAnswers
 from ams.storage.registry.records import Page, PageRequest
 from ams.wire.actions import ACTIONS, HOT
 from ams.wire.base import ListPage, Request, Text
-from ams.wire.projects import AccessListChange, NewAccessList
+from ams.wire.projects import AccessListChange, Acl, NewAccessList
 
 logger = structlog.get_logger("ams.http")
 
 T = TypeVar("T")
 U = TypeVar("U")
+N = TypeVar("N", bound=str)
 P = TypeVar("P", bound=ListPage)
 R = TypeVar("R", bound=Request)
 S = TypeVar("S", bound=msgspec.Struct)
@@ -103,10 +105,31 @@ _MAX_DIGITS = 18
 _ITEMS_PER_TURN = 500
 
 
-class Call(NamedTuple):
+class PathVariable(Generic[N]):
+    """A variable in the paths of actions, as an attribute of `Call`."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, call: "Call", _owner: type) -> N:
+        return cast("N", call.variables[self._name])
+
+
+@dataclass
+class Call:
     """One request, admitted by the gate."""
 
-    names: Mapping[str, str]  # path variables; valid names, except on open routes, which have none
+    topic = PathVariable[names.TopicName]("topic")
+    subscription = PathVariable[names.SubscriptionName]("subscription")
+    snapshot = PathVariable[names.SnapshotName]("snapshot")
+    schema = PathVariable[names.SchemaName]("schema")
+    user = PathVariable[names.UserName]("user")
+    named_token = PathVariable[names.TokenName]("token")
+    issuer = PathVariable[names.IssuerName]("issuer")
+    binding = PathVariable[names.BindingName]("binding")
+    registration = PathVariable[names.RegistrationId]("uuid")
+
+    variables: Mapping[str, str]  # of the path; valid names, except on open routes, which have none
     query: bytes
     admitted: Caller | None  # None on open routes, which check for themselves (contract 1.5)
     token: str | None
@@ -122,53 +145,14 @@ class Call(NamedTuple):
         return self.admitted
 
     @property
-    def project(self) -> ProjectName:
+    def project(self) -> names.ProjectName:
         """Current name of the request's project."""
         return self.caller.here.name
-
-    @property
-    def topic(self) -> TopicName:
-        """The topic in the path."""
-        return TopicName(self.names["topic"])
-
-    @property
-    def subscription(self) -> SubscriptionName:
-        """The subscription in the path."""
-        return SubscriptionName(self.names["subscription"])
-
-    @property
-    def snapshot(self) -> SnapshotName:
-        """The snapshot in the path."""
-        return SnapshotName(self.names["snapshot"])
-
-    @property
-    def user(self) -> UserName:
-        """The user in the path."""
-        return UserName(self.names["user"])
-
-    @property
-    def schema(self) -> SchemaName:
-        """The schema in the path."""
-        return SchemaName(self.names["schema"])
 
     async def read(self, shape: type[R], refusal: str = "") -> R:
         """Return the parsed body. Raises `InvalidInput` with this text, `BadRequest` without one."""
         reader: BodyReader[R] = body_reader(shape, refusal)
         return reader.read(await self.body())
-
-    async def read_access_list(self, refusal: str) -> list[str]:
-        """Return the names in a modifyAcl body. Raises `InvalidInput`, also without the field."""
-        names = (await self.read(NewAccessList, refusal)).authorized_users
-        if names is None:
-            raise InvalidInput(refusal)
-        return names
-
-    async def read_access_change(self, refusal: str) -> tuple[list[str], list[str]]:
-        """Return the names that a changeAcl body adds and removes. Raises `InvalidInput`, also without both."""
-        change = await self.read(AccessListChange, refusal)
-        if change.add is None and change.remove is None:
-            raise InvalidInput(refusal)
-        return change.add or [], change.remove or []
 
     @contextlib.contextmanager
     def watch_client(self) -> Iterator["asyncio.Future[None] | None"]:
@@ -197,6 +181,43 @@ Handler = Callable[[Call], Awaitable[object]]
 """Returns the object of a 200's JSON body, None for an empty one, a `Streamed` or a `Versioned`."""
 
 
+def forward(act: Callable[..., Awaitable[T]], *variables: str, show: Callable[[T], object] | None = None) -> Handler:
+    """Return the handler of an action that needs its caller and these path variables only; `show` makes the answer."""
+
+    async def handle(call: Call) -> object:
+        result = await act(call.caller, *[call.variables[each] for each in variables])
+        return show(result) if show else result
+
+    return handle
+
+
+def shown_acl(acl: Acl) -> Versioned:
+    """Return an access list for the wire, with its version."""
+    return Versioned(acl, acl.authorized_users)
+
+
+def replace_acl(act: Callable[..., Awaitable[object]], variable: str, refusal: str) -> Handler:
+    """Return the handler of a modifyAcl. Raises `InvalidInput` for a bad body, also without the list."""
+
+    async def handle(call: Call) -> None:
+        users = (await call.read(NewAccessList, refusal)).authorized_users
+        refuse_if(users is None, refusal)
+        await act(call.caller, call.variables[variable], users)
+
+    return handle
+
+
+def change_acl(act: Callable[..., Awaitable[Sequence[str]]], variable: str, refusal: str) -> Handler:
+    """Return the handler of a changeAcl. Raises `InvalidInput` for a bad body, also without both lists."""
+
+    async def handle(call: Call) -> Acl:
+        change = await call.read(AccessListChange, refusal)
+        refuse_if(change.add is None and change.remove is None, refusal)
+        return Acl(await act(call.caller, call.variables[variable], change.add or [], change.remove or []))
+
+    return handle
+
+
 def bind_handlers(*routes: object) -> dict[str, Handler]:
     """Return the handler of each action: for `topics:changeAcl`, the method `topics_change_acl` of one of `routes`."""
     handlers = {}
@@ -211,8 +232,7 @@ def bind_handlers(*routes: object) -> dict[str, Handler]:
 def page_request(call: Call) -> PageRequest:
     """Return the requested page; a size of 0 or less is everything (contract 4). Raises `InvalidInput`."""
     size = call.parameter("pageSize") or "0"
-    if not _INTEGER.fullmatch(size):
-        raise InvalidInput("Invalid page size")
+    refuse_if(not _INTEGER.fullmatch(size), "Invalid page size")
     digits = "0" if size.startswith("-") else size.lstrip("+0") or "0"
     most = int(digits) if len(digits) <= _MAX_DIGITS else 10**_MAX_DIGITS  # larger than any list
     return PageRequest(most, call.parameter("pageToken") or "")

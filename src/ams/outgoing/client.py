@@ -2,9 +2,6 @@
 
 Hosts come from certificates (revocation lists), token issuers (keys) and administrators (services with tokens). The
 client uses no proxies and no content codings. The caller decides whether plain HTTP is allowed; it is for signed data.
-
-`new_request` sets the headers of every request, each once. Some receivers refuse duplicate headers, as aiohttp does for
-`User-Agent`; others use the first or the last.
 """
 
 import asyncio
@@ -80,7 +77,8 @@ def new_request(
 ) -> httpcore.Request:
     """Return a request with the common headers, then `headers`; `closes` ends the connection after the answer.
 
-    Of headers with the same name (case-insensitive) only the first is sent, except that `headers` may set `User-Agent`.
+    Of headers with the same name (case-insensitive) only the first is sent, except that `headers` may set `User-Agent`:
+    some receivers refuse duplicates, others use the first or the last.
     """
     assert url.port is not None
     agent = next((each for each in headers if each[0].lower() == b"user-agent"), _AGENT)

@@ -185,7 +185,9 @@ class AsgiExchange:
             self._body_left -= len(portion)
             if self._body_left < 0:
                 raise RuntimeError("an answer is longer than its content-length")
-        self._connection.transport.write(head + (_chunk(portion) if self._is_chunked else portion))
+        if self._is_chunked and portion:  # an empty chunk would end the body
+            portion = b"%x\r\n%b\r\n" % (len(portion), portion)
+        self._connection.transport.write(head + portion)
 
     async def _drain(self) -> bool:
         """Wait until the client has read most of the output. Returns whether it still reads."""
@@ -220,11 +222,6 @@ class AsgiExchange:
                 connection.answer_defect(error, is_to_head=self._request.method == b"HEAD")
             connection.end_answer(self)
         connection.port.end_exchange(self)
-
-
-def _chunk(data: bytes) -> bytes:
-    """Return a chunk. The caller passes no empty data, which would end the body."""
-    return b"%x\r\n%b\r\n" % (len(data), data) if data else b""
 
 
 def _scope(connection: HttpConnection, request: RequestHead) -> dict[str, Any]:

@@ -202,7 +202,7 @@ class HttpConnection(asyncio.Protocol):
     # Called by the reader
 
     def begin_request(self, head: RequestHead) -> None:
-        """Start a request, or queue it behind unanswered ones."""
+        """Start a request, or queue it behind unanswered ones. An `AmsError` refuses it and stops the reader."""
         if self.transport.is_closing():
             raise BadRequest("The connection is closed")
         if len(self._waiting) >= MAX_PIPELINED_REQUESTS:

@@ -1,17 +1,15 @@
 """Fair scheduler: each project gets a fair share of an event-loop iteration, round robin, when work is too much.
 
-The event loop serves all ready sockets in one iteration, and then all due callbacks. So a client with a thousand
-connections would make everybody else wait for a thousand requests, twice: as they arrive, and as they are answered.
-Work that arrives late in a long iteration is queued instead (decision 0038), by project.
-
-Anyone can send a project's name. Before a connection is admitted to a project, its packets take the turns of the
-client's address, which all names share. So strangers take no turn of a project.
+Work that arrives late in a long iteration is queued by project (decision 0038). Anyone can send a project's name: until
+a connection is admitted to a project, its packets take the turns of the client's address.
 """
 
 import asyncio
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable
+
+from ams.core.supervisor import pop_in_turn
 
 QUIET_TURN_SECONDS = 0.002
 """Work of one iteration before any is queued: some 64 busy connections. Two would wake the committer twice."""
@@ -99,7 +97,7 @@ class FairScheduler:
                 who, names = next(iter(waiting.items()))
                 self._share = now + SHARE_SECONDS
                 while names and now <= self._share:
-                    _next_of(names)()
+                    pop_in_turn(names)()
                     now = self._clock()
                 if names:
                     waiting.move_to_end(who)
@@ -112,13 +110,3 @@ class FairScheduler:
                 loop.call_soon(self._go_on, loop)
             else:
                 self.free = FREE_REQUESTS
-
-
-def _next_of(names: OrderedDict[Hashable, deque[Callable[[], object]]]) -> Callable[[], object]:
-    name, works = next(iter(names.items()))
-    work = works.popleft()
-    if works:
-        names.move_to_end(name)
-    else:
-        del names[name]
-    return work

@@ -5,12 +5,17 @@ complete, this module alone decides if the connection goes on.
 """
 
 import re
-from typing import NamedTuple, Protocol
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
 import httptools
 
-from ams.core.errors import AmsError, BadRequest
+from ams.core.errors import BadRequest
 from ams.web.answers import Header
+
+if TYPE_CHECKING:
+    from ams.web.connection import HttpConnection
 
 MAX_HEADER_FIELDS = 100  # in a request; the same as common servers
 MAX_TRAILER_BYTES = 8 * 1024  # behind the head, outside the body: sizes of chunks, and trailers
@@ -38,26 +43,16 @@ class RequestHead(NamedTuple):
     is_alone: bool  # True: only a few requests came before it in one packet
 
 
-class Receiver(Protocol):
-    """Receives the parsed parts, in the order of the bytes."""
-
-    def begin_request(self, head: RequestHead) -> None:
-        """Take a head. Raising an `AmsError` refuses the request and stops the reader."""
-
-    def take_body(self, body: bytes) -> None:
-        """Take a part of the body of the request."""
-
-    def end_request(self, *, is_last: bool) -> None:
-        """Take note that the request is complete; `is_last`: its trailer makes the parser stop here."""
-
-
 MAX_REQUESTS_ALONE = 8  # first requests of a packet with `is_alone`: nobody else has a turn in between
 
 
 class RequestReader:
-    """Parses requests fed by `feed`, until `stop`."""
+    """Parses requests fed by `feed`, until `stop`.
 
-    def __init__(self, receiver: Receiver, max_header_bytes: int) -> None:
+    Calls `begin_request`, `take_body` and `end_request` of its connection, in the order of the bytes.
+    """
+
+    def __init__(self, receiver: "HttpConnection", max_header_bytes: int) -> None:
         self._receiver, self._max_header_bytes = receiver, max_header_bytes
         self._parser = _new_parser(self)
         self.is_stopped = False  # True: further bytes are dropped
@@ -81,7 +76,6 @@ class RequestReader:
         self._framing_bytes = 0
         self._trailer_bytes = 0
         self._body_after_offer = b""  # length field of a request that offers an upgrade
-        self._error: AmsError | None = None  # why a callback stopped the parser
         self._is_target_bad = False  # True: the parser stopped in the target, after the method
 
     def stop(self) -> None:
@@ -91,7 +85,6 @@ class RequestReader:
     def forget(self) -> None:
         """Stop, and break the reference cycle with the parser and the receiver."""
         self.is_stopped = True
-        self._error = None  # its traceback references frames of callbacks
         del self._parser, self._receiver
 
     @property
@@ -160,7 +153,7 @@ class RequestReader:
                 else:
                     return
         except httptools.HttpParserCallbackError as failure:
-            raise (self._error or failure.__context__ or failure) from None
+            raise (failure.__context__ or failure) from None
         except httptools.HttpParserError as error:
             self._is_target_bad = isinstance(error, httptools.HttpParserInvalidURLError)
             raise BadRequest("Invalid HTTP request") from None
@@ -195,11 +188,11 @@ class RequestReader:
         if not self.is_in_head:
             self._trailers += 1
             if self._trailers > MAX_HEADER_FIELDS:
-                raise self._stop_parser(BadRequest("Request trailer is too large"))
+                raise BadRequest("Request trailer is too large")
             return
         headers = self._headers
         if len(headers) >= MAX_HEADER_FIELDS:
-            raise self._stop_parser(_too_large())
+            raise _too_large()
         name = name.lower()
         if name in _CHECKED_FIELDS:
             self._check_field(name, value)
@@ -212,10 +205,10 @@ class RequestReader:
             self._expects_continue = self._expects_continue or value.lower() == b"100-continue"
         elif name == b"content-length":
             if len(value) > MAX_LENGTH_DIGITS:
-                raise self._stop_parser(BadRequest("Invalid HTTP request"))
+                raise BadRequest("Invalid HTTP request")
             self._body_left = int(value)  # digits: the parser checked that
         elif value.lower() != b"chunked":  # another coding would reach us undecoded
-            raise self._stop_parser(BadRequest("Transfer-Encoding can only be chunked"))
+            raise BadRequest("Transfer-Encoding can only be chunked")
         else:
             self._is_chunked = True
             self._body_bytes = self._framing_bytes = 0
@@ -224,14 +217,14 @@ class RequestReader:
         parser = self._parser
         version, method = parser.get_http_version(), parser.get_method()
         if version not in _VERSIONS or self._is_other_protocol(method):
-            raise self._stop_parser(BadRequest("Only HTTP/1.0 and HTTP/1.1 are served here"))
+            raise BadRequest("Only HTTP/1.0 and HTTP/1.1 are served here")
         self._head_start = b""
         if self._head_bytes + len(self._slice) > self._max_header_bytes < self._parsed_head_bytes():
-            raise self._stop_parser(_too_large())
+            raise _too_large()
         if b"?" in self.target:
             self._check_query(self.target.partition(b"?")[2])
         if self._hosts != 1 and (self._hosts or version != "1.0"):  # RFC 9112, 3.2
-            raise self._stop_parser(BadRequest("Host must be given once"))
+            raise BadRequest("Host must be given once")
         if parser.should_upgrade():
             self._body_after_offer = self._length_field_of_offer(method)
         self._reads_on = parser.should_keep_alive()
@@ -245,10 +238,7 @@ class RequestReader:
             self._is_chunked,
             self.packet_heads <= MAX_REQUESTS_ALONE,
         )
-        try:
-            self._receiver.begin_request(head)
-        except AmsError as error:
-            raise self._stop_parser(error) from None
+        self._receiver.begin_request(head)
         self.is_in_head = False
 
     def on_body(self, body: bytes) -> None:
@@ -281,26 +271,22 @@ class RequestReader:
 
     def _check_query(self, query: bytes) -> None:
         if len(query) > MAX_QUERY_BYTES:
-            raise self._stop_parser(BadRequest(f"Query is too long: at most {MAX_QUERY_BYTES} bytes"))
+            raise BadRequest(f"Query is too long: at most {MAX_QUERY_BYTES} bytes")
         if query.count(b"&") >= MAX_QUERY_FIELDS:
-            raise self._stop_parser(BadRequest(f"Query has too many fields: at most {MAX_QUERY_FIELDS}"))
+            raise BadRequest(f"Query has too many fields: at most {MAX_QUERY_FIELDS}")
 
     def _length_field_of_offer(self, method: bytes) -> bytes:
         """Return the length field for the body of a request that offers an upgrade; empty without a body."""
         if method == b"CONNECT":
-            raise self._stop_parser(BadRequest("CONNECT is not served here"))
+            raise BadRequest("CONNECT is not served here")
         found = [each for each in self._headers if each[0] in (b"content-length", b"transfer-encoding")]
         if not found:
             return b""
         name, value = found[0]
         is_plain = value.isdigit() if name == b"content-length" else value.lower() == b"chunked"
         if len(found) > 1 or not is_plain:
-            raise self._stop_parser(BadRequest("Invalid HTTP request"))
+            raise BadRequest("Invalid HTTP request")
         return b"" if name == b"content-length" and not int(value) else name + b": " + value
-
-    def _stop_parser(self, error: AmsError) -> AmsError:
-        self._error = error
-        return error
 
 
 def _new_parser(callbacks: object) -> httptools.HttpRequestParser:
@@ -317,26 +303,15 @@ class _BodyOnly:
     """Passes on the callbacks of a parser, except those of its first head."""
 
     def __init__(self, reader: RequestReader) -> None:
-        self._reader = reader
-        self._has_head = False
-        self.on_body = reader.on_body
+        self._reader, self._has_head = reader, False
+        self.on_body, self.on_message_complete = reader.on_body, reader.on_message_complete
+        for name in ("on_message_begin", "on_url", "on_header"):
+            setattr(self, name, partial(self._pass_on, getattr(reader, name)))
 
-    def on_message_begin(self) -> None:
+    def _pass_on(self, callback: Callable[..., None], *arguments: bytes) -> None:
         if self._has_head:
-            self._reader.on_message_begin()
-
-    def on_url(self, url: bytes) -> None:
-        if self._has_head:
-            self._reader.on_url(url)
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        if self._has_head:
-            self._reader.on_header(name, value)
+            callback(*arguments)
 
     def on_headers_complete(self) -> None:
-        if self._has_head:
-            self._reader.on_headers_complete()
+        self._pass_on(self._reader.on_headers_complete)
         self._has_head = True
-
-    def on_message_complete(self) -> None:
-        self._reader.on_message_complete()

@@ -30,11 +30,9 @@ OPEN = "open"
 class Action(NamedTuple):
     """What a request does, who may send it, and what goes over the wire."""
 
-    name: str
-    """`RESOURCE:VERB`, as permissions, rights of tokens and events of the audit log name it."""
+    name: str  # `RESOURCE:VERB`, as permissions, rights of tokens and events of the audit log name it
     method: str
-    path: str
-    """Below `/v1`. Routes are tried in the order of the table: verbs before the plain name (contract 1.3)."""
+    path: str  # below `/v1`; routes are tried in the order of the table: verbs before the plain name (contract 1.3)
     roles: str
     """Roles that may do it, as the tables in `docs/reference` write them. `OPEN`: its use case looks at the token."""
     text: str

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from ams.wire.base import Object, Request
+from ams.wire.base import Object, ObjectWithSecret, Request
 
 
 class ServiceTypeFields(Request, frozen=True, kw_only=True):
@@ -71,8 +71,10 @@ class ServiceTypes(Object, frozen=True):
     next_page_token: str = msgspec.field(name="nextPageToken", default="")
 
 
-class AuthMethod(Object, frozen=True, kw_only=True):
+class AuthMethod(ObjectWithSecret, frozen=True, kw_only=True):
     """How one host is asked for its users (authn contract 6), its secrets masked (15, A16)."""
+
+    shown = ("host", "port", "service_uuid")
 
     service_uuid: str
     port: int
@@ -83,10 +85,6 @@ class AuthMethod(Object, frozen=True, kw_only=True):
     updated_on: str = ""
     access_key: str = ""
     headers: dict[str, str] = msgspec.field(default_factory=dict)
-
-    def __repr__(self) -> str:
-        """Show no secret: the reference answers with them."""
-        return f"AuthMethod(host={self.host!r}, port={self.port}, service_uuid={self.service_uuid!r})"
 
 
 class AuthMethods(Object, frozen=True):
@@ -123,17 +121,15 @@ class Bindings(Object, frozen=True):
     next_page_token: str = msgspec.field(name="nextPageToken", default="")
 
 
-class Key(Object, frozen=True):
+class Key(ObjectWithSecret, frozen=True):
     """A named management key; the key itself only in the answer that made it (15, A15)."""
+
+    shown = ("name", "scope")
 
     name: str
     scope: str  # `read` or `write`
     created_on: str = ""
     key: str = ""
-
-    def __repr__(self) -> str:
-        """Show no secret."""
-        return f"Key(name={self.name!r}, scope={self.scope!r})"
 
 
 class Keys(Object, frozen=True):
@@ -142,11 +138,7 @@ class Keys(Object, frozen=True):
     keys: Sequence[Key]
 
 
-class Token(Object, frozen=True):
+class Token(ObjectWithSecret, frozen=True):
     """What a login brings."""
 
     token: str
-
-    def __repr__(self) -> str:
-        """Show no secret."""
-        return "Token()"

@@ -1,6 +1,6 @@
 """What all requests and answers have in common: how names are spelled, and what is left out."""
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import msgspec
 
@@ -11,6 +11,16 @@ class Object(msgspec.Struct, frozen=True, omit_defaults=True):
     A field without a default is in every answer; the others are left out when they have their default. Dates are texts
     in UTC, `2024-03-05T10:20:30Z`. An answer never says null: what is None is left out.
     """
+
+
+class ObjectWithSecret(Object, frozen=True):
+    """An object whose `repr` has the fields that `shown` names, and no secret."""
+
+    shown: ClassVar[tuple[str, ...]] = ()
+
+    def __repr__(self) -> str:
+        fields = (f"{name}={getattr(self, name)!r}" for name in self.shown)
+        return f"{type(self).__name__}({', '.join(fields)})"
 
 
 class CamelObject(Object, frozen=True, rename="camel"):

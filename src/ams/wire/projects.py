@@ -19,8 +19,7 @@ class ProjectChange(Request, frozen=True):
 
     name: str | None = None
     description: str | None = None
-    strict_data: bool | None = msgspec.field(name="strictData", default=None)
-    """True if data that is not base64 is refused."""
+    strict_data: bool | None = msgspec.field(name="strictData", default=None)  # refuse data that is not base64
 
 
 class NewRetention(CamelRequest, frozen=True):
@@ -97,8 +96,7 @@ class Topic(Object, frozen=True):
     name: str  # its resource name, `/projects/P/topics/T`
     created_on: str
     schema: str = ""
-    retention_seconds: int = msgspec.field(name="retentionSeconds", default=0)
-    """How long its messages are kept; 0: as the project says."""
+    retention_seconds: int = msgspec.field(name="retentionSeconds", default=0)  # 0: as the project says
 
 
 class Topics(ListPage, frozen=True):

@@ -219,20 +219,18 @@ class ViewEnd(CamelObject, frozen=True):
     code: int
 
 
-class ProjectHistory(CamelObject, frozen=True):
-    """Of all topics and subscriptions of a project, by interval; null where nothing was measured."""
-
-    published: list[int | None]
-    published_bytes: list[int | None]
-    delivered: list[int | None]  # handed out, repeats included
-    lag: list[int | None]  # at the end of the interval
-
-
 class TopicHistory(CamelObject, frozen=True):
     """Of a topic, by interval."""
 
     published: list[int | None]
     published_bytes: list[int | None]
+
+
+class ProjectHistory(TopicHistory, frozen=True):
+    """Of all topics and subscriptions of a project, by interval; null where nothing was measured."""
+
+    delivered: list[int | None]  # handed out, repeats included
+    lag: list[int | None]  # at the end of the interval
 
 
 class SubscriptionHistory(CamelObject, frozen=True):

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import msgspec
 
-from ams.wire.base import ALWAYS, ListPage, Object, Request, Text
+from ams.wire.base import ALWAYS, ListPage, Object, ObjectWithSecret, Request, Text
 
 ENTITLEMENT_CLAIMS = ("entitlements", "eduperson_entitlement")  # where nothing else is said
 
@@ -139,8 +139,10 @@ class NewToken(Request, frozen=True):
     public_key: str | None = None
 
 
-class Token(Object, frozen=True):
+class Token(ObjectWithSecret, frozen=True):
     """A named token; `token` is its text, only in the answer that made it, and not of one with a key."""
+
+    shown = ("name", "user")
 
     name: str
     user: str
@@ -152,10 +154,6 @@ class Token(Object, frozen=True):
     key_id: str = ""  # of its public key; empty: it has none, but a text
     client_email: str = ""  # what a program with the key calls itself in what it signs
     token: str = ""
-
-    def __repr__(self) -> str:
-        """Show no secret."""
-        return f"Token(name={self.name!r}, user={self.user!r})"
 
 
 class NamedTokens(Object, frozen=True):
@@ -229,8 +227,10 @@ class IssuerKeys(Object, frozen=True):
     failure: str = ""  # why they could not be fetched the last time
 
 
-class Issuer(Object, frozen=True, kw_only=True, omit_defaults=False):
+class Issuer(ObjectWithSecret, frozen=True, kw_only=True, omit_defaults=False):
     """An issuer; its secret is shown as `***`."""
+
+    shown = ("name", "url")
 
     name: str
     source: Text = ""  # `settings` or `registry`
@@ -246,10 +246,6 @@ class Issuer(Object, frozen=True, kw_only=True, omit_defaults=False):
     entitlement_claims: Annotated[Sequence[str], ALWAYS] = ENTITLEMENT_CLAIMS
     roles: Annotated[Sequence[RoleRule], ALWAYS] = ()
     keys: Annotated[IssuerKeys, ALWAYS] = IssuerKeys([])
-
-    def __repr__(self) -> str:
-        """Show no secret."""
-        return f"Issuer(name={self.name!r}, url={self.url!r})"
 
 
 class Issuers(Object, frozen=True):

@@ -223,14 +223,14 @@ class Pool:
             ending.add_done_callback(self._ending.discard)
 
     def _begin_another(self) -> None:
-        """Start another worker in the background, within the limit."""
         loop = asyncio.get_running_loop()
         begun = len(self._workers) + len(self._starting)
         if self.is_closed or begun >= self._size or loop.time() < self._not_before:
             return
         starting = loop.create_task(self._begin())
         self._starting.add(starting)
-        starting.add_done_callback(self._note_start)
+        starting.add_done_callback(self._starting.discard)
+        starting.add_done_callback(lambda _: self._changed.set())
 
     async def _begin(self) -> None:
         try:
@@ -241,10 +241,6 @@ class Pool:
             return
         self._workers[worker] = asyncio.get_running_loop().create_task(self._watch(worker))
         self._give_back(worker)
-
-    def _note_start(self, starting: "asyncio.Task[None]") -> None:
-        self._starting.discard(starting)
-        self._changed.set()
 
     async def _watch(self, worker: WorkerProcess) -> None:
         """Remove a worker that ended by itself; the next task that needs one starts another."""

@@ -25,13 +25,13 @@ from ams.http.fast_lane import Lane
 from ams.http.forwarding import Forwarder
 from ams.http.hot_routes import FastRoutes, RequestGate
 from ams.http.limits import Bodies, affordable_bytes
-from ams.http.routes.projects import ProjectRoutes, TopicRoutes
-from ams.http.routes.push import DeliveryRoutes, PushRoutes
+from ams.http.routes.projects import ProjectRoutes
+from ams.http.routes.push import PushRoutes
 from ams.http.routes.reading import ReadingRoutes
 from ams.http.routes.schemas import SchemaRoutes
-from ams.http.routes.service import DoctorRoutes, ServiceRoutes
-from ams.http.routes.subscriptions import SnapshotRoutes, SubscriptionRoutes
-from ams.http.routes.users import IssuerRoutes, UserRoutes
+from ams.http.routes.service import ServiceRoutes
+from ams.http.routes.subscriptions import SubscriptionRoutes
+from ams.http.routes.users import UserRoutes
 from ams.http.routing import Handler, bind_handlers
 from ams.outgoing.address_guard import ALL_NETWORKS, Guard, networks, trust
 from ams.outgoing.client import HttpClient
@@ -233,6 +233,7 @@ class Service:
             nodes=LeaseTable(registry, PARALLEL).holders if node else None,
         )
         metrics = Metrics(registry, counting, Losses(registry, log, cursors), clock, working)
+        usage = Usage(registry, counting, admission, clock)
         doctor = Doctor(
             registry, log, cursors, counting, Milliseconds(round(settings.retention * 1000)), clock,
             engines.retention_clock, cases.push_watcher, working, self.expiry.note,
@@ -242,19 +243,20 @@ class Service:
             push_server = f"{settings.push_server_host}:{settings.push_server_port}"
         about = ServiceInfo(admission, registry, settings.proxy_hostname, pushing, push_server)
         return bind_handlers(
-            ServiceRoutes(about, metrics, Usage(registry, counting, admission, clock), registry.audit),
-            DoctorRoutes(doctor, service_doctor, node),
-            UserRoutes(Users(registry, roles.roles), admission, Tokens(registry, clock), Registrations(registry)),
-            IssuerRoutes(self.identity.issuers, IdentityBindings(registry)),
-            ProjectRoutes(cases.projects, Members(registry), self.quota_use, cases.retention),
-            TopicRoutes(cases.topics, cases.retention),
+            ServiceRoutes(about, metrics, usage, registry.audit, doctor, service_doctor, node),
+            UserRoutes(
+                Users(registry, roles.roles), admission, Tokens(registry, clock), Registrations(registry),
+                self.identity.issuers, IdentityBindings(registry),
+            ),
+            ProjectRoutes(cases.projects, Members(registry), self.quota_use, cases.topics, cases.retention),
             SchemaRoutes(cases.schemas),
-            SubscriptionRoutes(cases.subscriptions, pushing, working.settler, cases.seeker),
-            SnapshotRoutes(cases.snapshots),
-            PushRoutes(pushing, cases.push_watcher, self.push.identity),
-            DeliveryRoutes(assignment, pushing, deliverer, working.puller, self._dead_letters, working.settler),
+            SubscriptionRoutes(cases.subscriptions, pushing, working.settler, cases.seeker, cases.snapshots),
+            PushRoutes(
+                pushing, cases.push_watcher, self.push.identity, assignment, deliverer, working.puller,
+                self._dead_letters, working.settler,
+            ),
             ReadingRoutes(cases.reader, cases.live, cases.history, self.gate, self.workers),
-        )
+        )  # fmt: skip
 
 
 def client_of(settings: Settings) -> HttpClient:

@@ -10,7 +10,7 @@ from ams.core.errors import BadSettings
 from ams.core.settings import Settings
 from ams.core.supervisor import Supervisor
 from ams.http.asgi import Application
-from ams.http.audit import RequestLog
+from ams.http.audit import log_requests
 from ams.http.tls import Certificate
 from ams.outgoing.address_guard import Network, networks
 from ams.pubsub import iam, publisher, schemas, subscriber
@@ -85,7 +85,7 @@ def _port(
 ) -> Port:
     is_open = settings.pubsub_emulator
     rest = Rest(calls, services, made.bodies, made.api.new_id, proxies=proxies, is_open=is_open)
-    app: Application = RequestLog(rest) if settings.log_level == "debug" else rest
+    app: Application = log_requests(rest) if settings.log_level == "debug" else rest
     return Port(
         lambda connection, request: AsgiExchange(connection, app, request),
         lambda error: Refusal(*refusal_of(error)[:3]),  # its media type is that of all refusals

@@ -19,7 +19,6 @@ from ams.authn.values import PEER, Peer, without_secrets
 from ams.core.clock import Clock
 from ams.core.errors import AmsError, NotAllowed, NotFound, Overloaded, ServiceTimeout
 from ams.core.telemetry import REQUEST
-from ams.core.versions import strong_etag
 from ams.http.asgi import JSON, Header, Receive, Send, answer
 from ams.http.limits import RECHECK_AFTER_SECONDS, Bodies, ClientLeft
 from ams.storage.audit.event import new_event
@@ -96,7 +95,7 @@ class AuthnApp:
             await self._record(row, call, made, failure.message if failure else "")
         if failure is not None:
             return failure.code, failure.body, failure.headers
-        more = [(b"etag", strong_etag(made.version).encode())] if made.version else []
+        more = [(b"etag", b'"%b"' % made.version.encode())] if made.version else []
         return made.code, b"" if made.code == 204 else encode_body(made.body), more
 
     async def _outcome(self, row: AuthnRoute, call: AuthnCall) -> tuple[Reply, Refusal | None]:

@@ -3,9 +3,10 @@
 from ams.core.clock import resource_date
 from ams.core.errors import InvalidInput
 from ams.core.names import ProjectName, schema_path, subscription_path, topic_path
+from ams.http import routing
 from ams.http.bodies import strings
-from ams.http.routes.users import grants, shown_user
-from ams.http.routing import Call, Versioned, page_request, shown_list, shown_page, wire_record
+from ams.http.routes.users import grants, shown_user, versioned_user
+from ams.http.routing import Call, Versioned
 from ams.service import projects, topics
 from ams.service.lookup import without_access_list
 from ams.service.projects import Members, QuotaUse
@@ -21,13 +22,23 @@ _BAD_ACCESS_LIST_TEXT = "Invalid Topic ACL Arguments"
 
 
 class ProjectRoutes:
-    """The routes of projects and their members."""
+    """The routes of projects, their members, and topics."""
 
-    def __init__(self, projects: projects.Projects, members: Members, quotas: QuotaUse, retention: Retention) -> None:
+    def __init__(
+        self, projects: projects.Projects, members: Members, quotas: QuotaUse, topics: topics.Topics,
+        retention: Retention,
+    ) -> None:  # fmt: skip
         self._projects, self._members, self._quotas, self._retention = projects, members, quotas, retention
-
-    async def projects_quotas(self, call: Call) -> wire.ProjectQuotas:
-        return await self._quotas.show(call.caller)
+        self._topics = topics
+        self.topics_delete = routing.forward(topics.delete, "topic")
+        self.topics_acl = routing.forward(topics.access_list, "topic", show=routing.shown_acl)
+        self.topics_modify_acl = routing.replace_acl(topics.set_access_list, "topic", _BAD_ACCESS_LIST_TEXT)
+        self.topics_change_acl = routing.change_acl(topics.change_access_list, "topic", _BAD_ACCESS_LIST_TEXT)
+        self.projects_quotas = routing.forward(quotas.show)
+        self.projects_delete = routing.forward(projects.delete)
+        self.projects_show_user = routing.forward(members.show, "user", show=versioned_user)
+        self.projects_refresh_user_token = routing.forward(members.refresh_token, "user", show=shown_user)
+        self.projects_remove_user = routing.forward(members.remove, "user", show=lambda _: Nothing())
 
     async def projects_modify_quotas(self, call: Call) -> wire.ProjectQuotas:
         changes = (await call.read(wire.QuotaChanges, _BAD_QUOTAS_TEXT)).quotas
@@ -36,14 +47,14 @@ class ProjectRoutes:
         return await self._quotas.change(call.caller, changes)
 
     async def projects_list(self, call: Call) -> wire.Projects:
-        return wire.Projects(await shown_list(await self._projects.list(), shown_project))
+        return wire.Projects(await routing.shown_list(await self._projects.list(), shown_project))
 
     async def projects_show(self, call: Call) -> Versioned:
         return Versioned(shown_project(call.caller.here), call.caller.here)
 
     async def projects_create(self, call: Call) -> wire.Project:
         wanted = await call.read(wire.NewProject, "Invalid Project Arguments")
-        name = ProjectName(call.names["project"])
+        name = ProjectName(call.variables["project"])
         return shown_project(await self._projects.create(call.caller, name, wanted.description or ""))
 
     async def projects_update(self, call: Call) -> wire.Project:
@@ -56,16 +67,10 @@ class ProjectRoutes:
     async def projects_modify_retention(self, call: Call) -> wire.Project:
         return shown_project(await self._retention.of_project(call.caller, await _retention_seconds(call)))
 
-    async def projects_delete(self, call: Call) -> None:
-        await self._projects.delete(call.caller)
-
     async def projects_list_users(self, call: Call) -> Users:
-        page = await self._members.list(call.caller, page_request(call), details=call.parameter("details") == "true")
-        return await shown_page(Users, "users", page, shown_user)
-
-    async def projects_show_user(self, call: Call) -> Versioned:
-        user = await self._members.show(call.caller, call.user)
-        return Versioned(shown_user(user), user)
+        wanted, details = routing.page_request(call), call.parameter("details") == "true"
+        page = await self._members.list(call.caller, wanted, details=details)
+        return await routing.shown_page(Users, "users", page, shown_user)
 
     async def projects_create_user(self, call: Call) -> User:
         wanted = await call.read(MemberBody, _BAD_MEMBER_TEXT)
@@ -81,32 +86,9 @@ class ProjectRoutes:
         wanted = await call.read(MemberRoles)
         return shown_user(await self._members.add(call.caller, call.user, wanted.roles or ()))
 
-    async def projects_refresh_user_token(self, call: Call) -> User:
-        return shown_user(await self._members.refresh_token(call.caller, call.user))
-
-    async def projects_remove_user(self, call: Call) -> Nothing:
-        await self._members.remove(call.caller, call.user)
-        return Nothing()
-
-
-def shown_project(project: records.Project) -> wire.Project:
-    """Return a project for the wire."""
-    return wire_record(wire.Project, project, retention_seconds=(project.retention or 0) // 1000)
-
-
-async def _retention_seconds(call: Call) -> int:
-    return (await call.read(wire.NewRetention, "Invalid Retention Arguments")).retention_seconds or 0
-
-
-class TopicRoutes:
-    """The routes of topics."""
-
-    def __init__(self, topics: topics.Topics, retention: Retention) -> None:
-        self._topics, self._retention = topics, retention
-
     async def topics_list(self, call: Call) -> wire.Topics:
-        page = await self._topics.list(call.caller, page_request(call))
-        return await shown_page(wire.Topics, "topics", page, lambda topic: shown_topic(call.project, topic))
+        page = await self._topics.list(call.caller, routing.page_request(call))
+        return await routing.shown_page(wire.Topics, "topics", page, lambda topic: shown_topic(call.project, topic))
 
     async def topics_show(self, call: Call) -> Versioned:
         topic = await self._topics.show(call.caller, call.topic)
@@ -120,32 +102,25 @@ class TopicRoutes:
         topic = await self._retention.of_topic(call.caller, call.topic, await _retention_seconds(call))
         return shown_topic(call.project, topic)
 
-    async def topics_delete(self, call: Call) -> None:
-        await self._topics.delete(call.caller, call.topic)
-
     async def subscriptions_list_by_topic(self, call: Call) -> wire.SubscriptionNames:
         names = await self._topics.subscriptions_of(call.caller, call.topic)
         return wire.SubscriptionNames([subscription_path(call.project, name) for name in names])
 
-    async def topics_acl(self, call: Call) -> Versioned:
-        found = await self._topics.access_list(call.caller, call.topic)
-        return Versioned(found, found.authorized_users)
-
-    async def topics_modify_acl(self, call: Call) -> None:
-        names = await call.read_access_list(_BAD_ACCESS_LIST_TEXT)
-        await self._topics.set_access_list(call.caller, call.topic, names)
-
-    async def topics_change_acl(self, call: Call) -> wire.Acl:
-        add, remove = await call.read_access_change(_BAD_ACCESS_LIST_TEXT)
-        return wire.Acl(await self._topics.change_access_list(call.caller, call.topic, add, remove))
-
     async def topics_attach_schema(self, call: Call) -> None:
         await self._topics.show(call.caller, call.topic)  # the topic is checked before the body (contract 8)
-        schema = strings(await call.body()).get("schema", "")
-        await self._topics.attach_schema(call.caller, call.topic, schema)
+        await self._topics.attach_schema(call.caller, call.topic, strings(await call.body()).get("schema", ""))
 
     async def topics_detach_schema(self, call: Call) -> None:
         await self._topics.attach_schema(call.caller, call.topic, "")
+
+
+def shown_project(project: records.Project) -> wire.Project:
+    """Return a project for the wire."""
+    return routing.wire_record(wire.Project, project, retention_seconds=(project.retention or 0) // 1000)
+
+
+async def _retention_seconds(call: Call) -> int:
+    return (await call.read(wire.NewRetention, "Invalid Retention Arguments")).retention_seconds or 0
 
 
 def shown_topic(project: str, topic: records.Topic) -> wire.Topic:

@@ -7,7 +7,6 @@ contract. Receivers of deliveries in Google's form find the keys by OpenID Conne
 import hashlib
 import re
 import uuid
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -18,11 +17,11 @@ from ams.cluster.leases import LEASE_SECONDS, RENEW_SECONDS, Heartbeat
 from ams.core import push_config
 from ams.core.ack_ids import ack_ids_of
 from ams.core.clock import Milliseconds, optional_date
-from ams.core.errors import Conflict, InvalidInput
+from ams.core.errors import Conflict, InvalidInput, refuse_if
 from ams.core.names import Offset, SubscriptionId, ack_offset, ack_prefix, topic_path
 from ams.core.push_config import AskedPush
 from ams.http.bodies import BodyReader
-from ams.http.routing import Call, shown_list, wire_record
+from ams.http.routing import Call, forward, shown_list, wire_record
 from ams.push.report import MAX_ATTEMPTS_KEPT
 from ams.push.upstream import Target, Verdict
 from ams.service.dead_letters import DeadLetters
@@ -56,17 +55,20 @@ _rotation = BodyReader(wire.SecretRotation, "Invalid Push Secret Arguments")
 
 
 class PushRoutes:
-    """The routes of push configurations, delivery states, and the keys that receivers look up."""
+    """The routes of push configurations, processes that deliver, and the keys that receivers look up."""
 
-    def __init__(self, pushing: Pushing, watcher: PushWatcher, identity: PushIdentity) -> None:
-        self._pushing, self._watcher, self._identity = pushing, watcher, identity
+    def __init__(
+        self, pushing: Pushing, watcher: PushWatcher, identity: PushIdentity, assignment: Assignment,
+        deliverer: Deliverer, puller: Puller, dead_letters: DeadLetters, settler: Settler,
+    ) -> None:  # fmt: skip
+        self._pushing, self._identity, self._assignment, self._deliverer = pushing, identity, assignment, deliverer
+        self._puller, self._dead_letters, self._settler = puller, dead_letters, settler
+        self.subscriptions_verify_push_endpoint = forward(pushing.verify, "subscription")
+        self.subscriptions_push_status = forward(watcher.look, "subscription", show=_report)
 
     async def subscriptions_modify_push_config(self, call: Call) -> None:
         wanted = await call.read(wire.NewPushConfig, "Invalid Subscription Arguments")
         await self._pushing.modify(call.caller, call.subscription, requested_push(wanted.push_config))
-
-    async def subscriptions_verify_push_endpoint(self, call: Call) -> None:
-        await self._pushing.verify(call.caller, call.subscription)
 
     async def subscriptions_rotate_push_secret(self, call: Call) -> wire.NewSecret:
         keep = _rotation.read(await call.body() or b"{}").keep_seconds
@@ -74,15 +76,51 @@ class PushRoutes:
         made = await self._pushing.rotate_secret(call.caller, call.subscription, seconds)
         return wire.NewSecret(made.secret, optional_date(made.previous_until))
 
-    async def subscriptions_push_status(self, call: Call) -> wire.PushReport:
-        return _report(await self._watcher.look(call.caller, call.subscription))
-
     async def push_configuration(self, _call: Call) -> wire.OpenIdConfiguration:
         issuer = self._identity.issuer
         return wire.OpenIdConfiguration(issuer, issuer + OPENID_KEYS, ("id_token",), ("public",), (ALGORITHM,), _CLAIMS)
 
     async def push_keys(self, _call: Call) -> wire.Jwks:
         return wire.Jwks(msgspec.convert(await self._identity.keys(), list[wire.Jwk]))
+
+    async def push_lease(self, call: Call) -> wire.Lease:
+        if not self._pushing.enabled:
+            raise Conflict(DISABLED)
+        body = await call.read(wire.BeatBody, "Invalid Push Lease Arguments")
+        heartbeat = _read_heartbeat(body)
+        # The user is part of the name, so it differs from other users' holders and the service token's.
+        holder = str(uuid.uuid5(uuid.UUID(call.caller.user or _NO_USER), heartbeat.holder))
+        targets = await shown_list(await self._assignment.heartbeat(heartbeat._replace(holder=holder)), _target)
+        version = hashlib.blake2b(msgspec.json.encode(targets), digest_size=16).hexdigest()
+        return wire.Lease(LEASE_SECONDS, RENEW_SECONDS, version, None if version == body.version else targets)
+
+    async def push_wait(self, call: Call) -> wire.Ready:
+        if not self._pushing.enabled:
+            raise Conflict(DISABLED)
+        body = await call.read(wire.WaitBody, "Invalid Push Wait Arguments")
+        subscriptions, seconds = body.subscriptions or [], body.seconds or 0
+        if len(subscriptions) > MAX_AWAITED_SUBSCRIPTIONS or not all(map(_ID.fullmatch, subscriptions)):
+            raise InvalidInput(f"A push wait is for {MAX_AWAITED_SUBSCRIPTIONS} subscriptions")
+        refuse_if(not 0 <= seconds <= MAX_WAIT_SECONDS, f"A push wait is of 0 to {MAX_WAIT_SECONDS} seconds")
+        message_waiter = partial(self._puller.message_waiter, holder=holder_of(call.caller))
+        with call.watch_client() as left:
+            waited_for = frozenset(map(SubscriptionId, subscriptions))
+            ready = await self._deliverer.ready(waited_for, seconds, left, message_waiter)
+        return wire.Ready(sorted(ready))
+
+    async def subscriptions_dead_letter(self, call: Call) -> None:
+        letter = await call.read(wire.DeadLetter, "Invalid Dead Letter Arguments")
+        prefix, ack_id = ack_prefix(call.project, call.subscription), letter.ack_id or ""
+        verdict = Verdict(letter.reason or "", letter.attempts or 0, letter.status or 0)
+        if await self._deliverer.is_parallel(call.caller, call.subscription):
+            wait = Milliseconds(letter.wait or 0)  # the attempt has failed; dead-lettered if it was the last
+            ids = ack_ids_of(prefix, [ack_id])
+            subscription = await self._settler.to_settle(call.caller, call.subscription, ids)
+            await self._settler.refuse(subscription, call.caller.here.name, ids, wait, verdict)
+            return
+        offset = ack_offset(prefix, ack_id)
+        refuse_if(offset < 0, "Invalid ack id")
+        await self._dead_letters.dead_letter_for(call.caller, call.subscription, Offset(offset), verdict)
 
 
 def requested_push(config: wire.PushConfigBody | None) -> AskedPush | None:
@@ -153,64 +191,9 @@ def _timestamp(moment: int | None) -> str:
     return f"{datetime.fromtimestamp(moment // 1000, UTC):%Y-%m-%dT%H:%M:%S}.{moment % 1000:03d}Z"
 
 
-@dataclass(frozen=True, slots=True)
-class DeliveryRoutes:
-    """The routes of processes that deliver."""
-
-    _assignment: Assignment
-    _pushing: Pushing
-    _deliverer: Deliverer
-    _puller: Puller
-    _dead_letters: DeadLetters
-    _settler: Settler
-
-    async def push_lease(self, call: Call) -> wire.Lease:
-        if not self._pushing.enabled:
-            raise Conflict(DISABLED)
-        body = await call.read(wire.BeatBody, "Invalid Push Lease Arguments")
-        heartbeat = _read_heartbeat(body)
-        # The user is part of the name, so it differs from other users' holders and the service token's.
-        holder = str(uuid.uuid5(uuid.UUID(call.caller.user or _NO_USER), heartbeat.holder))
-        targets = await shown_list(await self._assignment.heartbeat(heartbeat._replace(holder=holder)), _target)
-        version = hashlib.blake2b(msgspec.json.encode(targets), digest_size=16).hexdigest()
-        changed = None if version == body.version else targets
-        return wire.Lease(LEASE_SECONDS, RENEW_SECONDS, version, changed)
-
-    async def push_wait(self, call: Call) -> wire.Ready:
-        if not self._pushing.enabled:
-            raise Conflict(DISABLED)
-        body = await call.read(wire.WaitBody, "Invalid Push Wait Arguments")
-        subscriptions, seconds = body.subscriptions or [], body.seconds or 0
-        if len(subscriptions) > MAX_AWAITED_SUBSCRIPTIONS or not all(map(_ID.fullmatch, subscriptions)):
-            raise InvalidInput(f"A push wait is for {MAX_AWAITED_SUBSCRIPTIONS} subscriptions")
-        if not 0 <= seconds <= MAX_WAIT_SECONDS:
-            raise InvalidInput(f"A push wait is of 0 to {MAX_WAIT_SECONDS} seconds")
-        message_waiter = partial(self._puller.message_waiter, holder=holder_of(call.caller))
-        with call.watch_client() as left:
-            waited_for = frozenset(map(SubscriptionId, subscriptions))
-            ready = await self._deliverer.ready(waited_for, seconds, left, message_waiter)
-        return wire.Ready(sorted(ready))
-
-    async def subscriptions_dead_letter(self, call: Call) -> None:
-        letter = await call.read(wire.DeadLetter, "Invalid Dead Letter Arguments")
-        prefix, ack_id = ack_prefix(call.project, call.subscription), letter.ack_id or ""
-        verdict = Verdict(letter.reason or "", letter.attempts or 0, letter.status or 0)
-        if await self._deliverer.is_parallel(call.caller, call.subscription):
-            wait = Milliseconds(letter.wait or 0)  # the attempt has failed; dead-lettered if it was the last
-            ids = ack_ids_of(prefix, [ack_id])
-            subscription = await self._settler.to_settle(call.caller, call.subscription, ids)
-            await self._settler.refuse(subscription, call.caller.here.name, ids, wait, verdict)
-            return
-        offset = ack_offset(prefix, ack_id)
-        if offset < 0:
-            raise InvalidInput("Invalid ack id")
-        await self._dead_letters.dead_letter_for(call.caller, call.subscription, Offset(offset), verdict)
-
-
 def _read_heartbeat(body: wire.BeatBody) -> Heartbeat:
     held, states = body.held or [], body.states or {}
-    if not _HOLDER.fullmatch(body.holder or ""):
-        raise InvalidInput("Invalid push lease holder")
+    refuse_if(not _HOLDER.fullmatch(body.holder or ""), "Invalid push lease holder")
     if len(held) > MAX_HELD_SUBSCRIPTIONS or not all(map(_ID.fullmatch, held)):
         raise InvalidInput(f"A push lease holder may hold {MAX_HELD_SUBSCRIPTIONS} subscriptions")
     if len(states) > wire.MAX_STATES or not all(_is_good(state) for state in states.values()):

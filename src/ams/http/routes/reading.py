@@ -1,8 +1,7 @@
 """Reads of a project: ranges of topics, its last hour or day, and live views.
 
 A range is JSON lines, or on request an Arrow IPC stream (`docs/reference/reading.md`). A live view is Server-Sent
-Events until the client leaves or loses its rights. Clients use `fetch`, with the token in a header: a browser's
-`EventSource` cannot send one.
+Events until the client leaves or loses its rights.
 """
 
 import asyncio
@@ -12,6 +11,7 @@ import importlib
 import importlib.util
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Hashable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -65,8 +65,7 @@ class ReadingRoutes:
 
     async def topics_time_to_offset(self, call: Call) -> OffsetAt:
         topic = await self._reader.topic(call.caller, call.topic, call.parameter("subscription"))
-        time = zulu_time(call.parameter("time") or "")
-        return OffsetAt(await self._reader.offset_at(topic, time))
+        return OffsetAt(await self._reader.offset_at(topic, zulu_time(call.parameter("time") or "")))
 
     async def topics_read(self, call: Call) -> Streamed:
         form = wanted_form(call.header(b"accept"))
@@ -74,9 +73,10 @@ class ReadingRoutes:
         planned = await self._reader.plan(call.caller, call.topic, wanted, call.parameter("subscription"))
         pieces = self._reader.messages(planned)
         if form == ARROW:
-            made = arrow_stream(pieces, self._turn, self._workers, call.names["project"])
+            made = arrow_stream(pieces, self._turn, self._workers, call.variables["project"])
             return Streamed(form, _headers(planned), made)
-        return Streamed(form, _headers(planned), in_turn(self._turn, pieces, encoded_lines))
+        as_line = partial(_encode_each, start=b'{"offset":', middle=b',"messageId":"', end=b"}\n")  # `ReadMessage`
+        return Streamed(form, _headers(planned), in_turn(self._turn, pieces, as_line))
 
     async def projects_watch(self, call: Call) -> Streamed:
         tail, chosen = call.parameter("tail") or "", call.parameter("filter") or ""
@@ -86,7 +86,9 @@ class ReadingRoutes:
             return await self._gate.admit_again(action, names, list(call.headers), call.query)
 
         held = STREAMED_BYTES if wanted.tail else VIEW_BYTES
-        return Streamed(EVENTS, VIEW_HEADERS, events(self._live.view(wanted, call.names, admit)), held, is_endless=True)
+        return Streamed(
+            EVENTS, VIEW_HEADERS, events(self._live.view(wanted, call.variables, admit)), held, is_endless=True
+        )
 
     async def projects_history(self, call: Call) -> wire.History:
         topics, subscriptions = _names(call, "topics"), _names(call, "subscriptions")
@@ -157,11 +159,6 @@ async def in_turn(turn: asyncio.Lock, pieces: AsyncIterator[T], made: Callable[[
             await asyncio.sleep(0)
             encoded_piece = made(piece)
         yield encoded_piece
-
-
-def encoded_lines(messages: Sequence[Stored]) -> bytes:
-    """Return messages as lines of `ReadMessage`."""
-    return _encode_each(messages, b'{"offset":', b',"messageId":"', b"}\n")
 
 
 def _encode_each(messages: Sequence[Stored], start: bytes, middle: bytes, end: bytes) -> bytes:

@@ -6,11 +6,11 @@ from typing import Any
 import msgspec
 
 from ams.core.clock import resource_date
-from ams.core.errors import InvalidInput
+from ams.core.errors import InvalidInput, refuse_if
 from ams.core.messages import message
 from ams.core.names import revision_id, schema_path
 from ams.http.bodies import BodyReader, bad_request, strings
-from ams.http.routing import Call, Versioned, shown_list
+from ams.http.routing import Call, Versioned, forward, shown_list
 from ams.service import schemas
 from ams.service.validators import Candidate
 from ams.storage.registry import records
@@ -36,6 +36,7 @@ class SchemaRoutes:
 
     def __init__(self, schemas: schemas.Schemas) -> None:
         self._schemas = schemas
+        self.schemas_delete = forward(schemas.delete, "schema")
 
     async def schemas_list(self, call: Call) -> wire.Schemas:
         found = await self._schemas.list(call.caller)
@@ -46,8 +47,7 @@ class SchemaRoutes:
         return Versioned(_wire_schema(call, schema), schema)
 
     async def schemas_revisions(self, call: Call) -> wire.Revisions:
-        found = await self._schemas.revisions(call.caller, call.schema)
-        return wire.Revisions(await shown_list(found, _revision))
+        return wire.Revisions(await shown_list(await self._schemas.revisions(call.caller, call.schema), _revision))
 
     async def schemas_create(self, call: Call) -> wire.Schema:
         details = _details.read_first(await call.body())
@@ -56,11 +56,7 @@ class SchemaRoutes:
     async def schemas_update(self, call: Call) -> wire.Schema:
         body = await call.body()
         schema = await self._schemas.show(call.caller, call.schema)
-        updated = await self._schemas.update(call.caller, schema, _details.read_first(body))
-        return _wire_schema(call, updated)
-
-    async def schemas_delete(self, call: Call) -> None:
-        await self._schemas.delete(call.caller, call.schema)
+        return _wire_schema(call, await self._schemas.update(call.caller, schema, _details.read_first(body)))
 
     async def schemas_validate_message(self, call: Call) -> wire.Validated:
         body = await call.body()
@@ -71,8 +67,7 @@ class SchemaRoutes:
     async def schemas_dry_run(self, call: Call) -> wire.DryRun:
         wanted = await call.read(wire.DryRunBody, _BAD_DRY_RUN_TEXT)
         count = DEFAULT_DRY_RUN if wanted.messages is None else wanted.messages
-        if count < 1:
-            raise InvalidInput(_BAD_DRY_RUN_TEXT)
+        refuse_if(count < 1, _BAD_DRY_RUN_TEXT)
         with call.watch_client() as gone:
             return await self._schemas.dry_run(call.caller, call.schema, wanted.topic or "", count, gone=gone)
 

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from ams.http.routing import Call, page_request
+from ams.http.routing import Call, forward, page_request
 from ams.service import doctor, metrics
 from ams.service.service_doctor import ServiceDoctor, ServiceInfo
 from ams.storage.audit.records import AuditRecords, event_filter, listing
@@ -11,12 +11,19 @@ from ams.wire.actions import RECORDED
 
 
 class ServiceRoutes:
-    """The routes of the service's state, metrics, and the audit log."""
+    """The routes of the service's state, metrics, doctors, and the audit log."""
 
     def __init__(
-        self, about: ServiceInfo, metrics: metrics.Metrics, usage: metrics.Usage, records: AuditRecords
-    ) -> None:
+        self, about: ServiceInfo, metrics: metrics.Metrics, usage: metrics.Usage, records: AuditRecords,
+        doctor: doctor.Doctor, service: ServiceDoctor, node: str = "",
+    ) -> None:  # fmt: skip
+        """`node` is the name of this node; empty without others."""
         self._about, self._metrics, self._usage, self._records = about, metrics, usage, records
+        self._service, self._node = service, node
+        self.subscriptions_doctor = forward(doctor.look, "subscription")
+        self.projects_metrics = forward(metrics.project, show=wire.Metrics)
+        self.topics_metrics = forward(metrics.topic, "topic", show=wire.Metrics)
+        self.subscriptions_metrics = forward(metrics.subscription, "subscription", show=wire.Metrics)
 
     async def ams_health_status(self, call: Call) -> wire.Status:
         details = call.parameter("details") == "true"
@@ -30,15 +37,6 @@ class ServiceRoutes:
     async def ams_metrics(self, _call: Call) -> wire.Metrics:
         return wire.Metrics(await self._metrics.node())
 
-    async def projects_metrics(self, call: Call) -> wire.Metrics:
-        return wire.Metrics(await self._metrics.project(call.caller))
-
-    async def topics_metrics(self, call: Call) -> wire.Metrics:
-        return wire.Metrics(await self._metrics.topic(call.caller, call.topic))
-
-    async def subscriptions_metrics(self, call: Call) -> wire.Metrics:
-        return wire.Metrics(await self._metrics.subscription(call.caller, call.subscription))
-
     async def ams_va_metrics(self, call: Call) -> wire.VaMetrics:
         return await self._usage.va_metrics(*_window(call))
 
@@ -47,19 +45,7 @@ class ServiceRoutes:
 
     async def audit_list(self, call: Call) -> wire.Lines:
         page = page_request(call)
-        asked = event_filter(call.parameter, RECORDED)
-        return await listing(self._records, asked, page.size, page.token)
-
-
-class DoctorRoutes:
-    """The routes of the doctors."""
-
-    def __init__(self, doctor: doctor.Doctor, service: ServiceDoctor, node: str = "") -> None:
-        """`node` is the name of this node; empty without others."""
-        self._doctor, self._service, self._node = doctor, service, node
-
-    async def subscriptions_doctor(self, call: Call) -> wire.Diagnosis:
-        return await self._doctor.look(call.caller, call.subscription)
+        return await listing(self._records, event_filter(call.parameter, RECORDED), page.size, page.token)
 
     async def service_doctor(self, _call: Call) -> wire.ServiceDiagnosis:
         found, alive = await asyncio.gather(self._service.look(), self._service.nodes_alive())

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import msgspec
 from msgspec import UNSET
@@ -15,12 +15,13 @@ from msgspec import UNSET
 from ams.core import parallel_options as limits
 from ams.core.ack_ids import BAD_ACK_DEADLINE
 from ams.core.clock import Milliseconds, resource_date, seconds_span, seconds_text
-from ams.core.errors import InvalidInput
+from ams.core.errors import InvalidInput, refuse_if
 from ams.core.names import ack_prefix, snapshot_path, snapshot_reference, subscription_path, topic_path
 from ams.core.parallel_options import Changes, DeadLetterPolicy, ParallelOptions, RetryPolicy
+from ams.http import routing
 from ams.http.messages import ack_ids_in_turns
 from ams.http.routes.push import is_empty, requested_push, shown_push
-from ams.http.routing import Call, Versioned, page_request, shown_page, wire_record
+from ams.http.routing import Call, Versioned
 from ams.service import subscriptions
 from ams.service.lookup import without_access_list
 from ams.service.parallel.settlement import Settler, holder_of
@@ -28,8 +29,9 @@ from ams.service.push.configurations import Pushing
 from ams.service.subscription_offsets import Seeker, Snapshots
 from ams.storage.registry import records
 from ams.wire import subscriptions as wire
-from ams.wire.projects import Acl
 from ams.wire.push import PushConfig
+
+Default = TypeVar("Default", Milliseconds, None)
 
 _ZULU = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})[T ]([0-9]{2}:[0-9]{2}:[0-9]{2})(?:\.([0-9]{1,9}))?Z")
 _NANOSECONDS_PER_MILLISECOND = 1_000_000
@@ -47,16 +49,25 @@ _REFUSED_CHANGES = {  # fields of a body that `:update` does not change, and why
 
 
 class SubscriptionRoutes:
-    """The routes of subscriptions and their offsets."""
+    """The routes of subscriptions, their offsets, and snapshots."""
 
     def __init__(
-        self, subscriptions: subscriptions.Subscriptions, pushing: Pushing, settler: Settler, seeker: Seeker
-    ) -> None:
+        self, subscriptions: subscriptions.Subscriptions, pushing: Pushing, settler: Settler, seeker: Seeker,
+        snapshots: Snapshots,
+    ) -> None:  # fmt: skip
         self._subscriptions, self._pushing, self._settler, self._seeker = subscriptions, pushing, settler, seeker
+        self._snapshots = snapshots
+        self.snapshots_delete = routing.forward(snapshots.delete, "snapshot")
+        self.subscriptions_detach = routing.forward(subscriptions.detach, "subscription")
+        self.subscriptions_offsets = routing.forward(seeker.offsets, "subscription")
+        self.subscriptions_acl = routing.forward(subscriptions.access_list, "subscription", show=routing.shown_acl)
+        set_list, change_list = subscriptions.set_access_list, subscriptions.change_access_list
+        self.subscriptions_modify_acl = routing.replace_acl(set_list, "subscription", _BAD_ACCESS_LIST_TEXT)
+        self.subscriptions_change_acl = routing.change_acl(change_list, "subscription", _BAD_ACCESS_LIST_TEXT)
 
     async def subscriptions_list(self, call: Call) -> wire.Subscriptions:
-        page = await self._subscriptions.list(call.caller, page_request(call))
-        return await shown_page(wire.Subscriptions, "subscriptions", page, partial(_shown, call.project))
+        page = await self._subscriptions.list(call.caller, routing.page_request(call))
+        return await routing.shown_page(wire.Subscriptions, "subscriptions", page, partial(_shown, call.project))
 
     async def subscriptions_show(self, call: Call) -> Versioned:
         subscription = await self._subscriptions.show(call.caller, call.subscription)
@@ -65,23 +76,16 @@ class SubscriptionRoutes:
 
     async def subscriptions_create(self, call: Call) -> wire.Subscription:
         wanted = await call.read(wire.NewSubscription, _BAD_TEXT)
+        topic, deadline = wanted.topic or "", wanted.ack_deadline_seconds or 0
+        push, options = requested_push(wanted.push_config), _asked_options(wanted)
         subscription = await self._subscriptions.create(
-            call.caller,
-            call.subscription,
-            wanted.topic or "",
-            wanted.ack_deadline_seconds or 0,
-            push=requested_push(wanted.push_config),
-            options=_asked_options(wanted),
+            call.caller, call.subscription, topic, deadline, push=push, options=options
         )
         return _shown(call.project, subscription)
 
     async def subscriptions_update(self, call: Call) -> wire.Subscription:
         changes = _asked_changes(await call.read(wire.SubscriptionChanges, _BAD_TEXT))
-        subscription = await self._subscriptions.change(call.caller, call.subscription, changes)
-        return _shown(call.project, subscription)
-
-    async def subscriptions_detach(self, call: Call) -> None:
-        await self._subscriptions.detach(call.caller, call.subscription)
+        return _shown(call.project, await self._subscriptions.change(call.caller, call.subscription, changes))
 
     async def subscriptions_delete(self, call: Call) -> dict[str, str] | None:
         message = await self._subscriptions.delete(call.caller, call.subscription)
@@ -101,7 +105,7 @@ class SubscriptionRoutes:
 
     async def _extend(self, call: Call, ack_ids: Sequence[str], seconds: int) -> None:
         call.leave_unrecorded()  # consumers extend leases all the time
-        ids = await ack_ids_in_turns(_prefix(call), ack_ids)
+        ids = await ack_ids_in_turns(ack_prefix(call.project, call.subscription), ack_ids)
         caller = call.caller
         subscription = await self._settler.to_settle(caller, call.subscription, ids, seconds)
         await self._settler.extend(subscription, caller.here.name, ids, seconds, holder=holder_of(caller))
@@ -109,30 +113,14 @@ class SubscriptionRoutes:
     async def subscriptions_nack(self, call: Call) -> None:
         wanted = await call.read(wire.Nack, "Invalid ack parameter")
         has_failed, delay = wanted.failed is not False, wanted.delay_seconds
-        if delay is not None and not has_failed:
-            raise InvalidInput("A message that has not failed has no delaySeconds")
-        ids = await ack_ids_in_turns(_prefix(call), wanted.ack_ids or [])
+        refuse_if(delay is not None and not has_failed, "A message that has not failed has no delaySeconds")
+        ids = await ack_ids_in_turns(ack_prefix(call.project, call.subscription), wanted.ack_ids or [])
         subscription = await self._settler.to_settle(call.caller, call.subscription, ids, delay)
         if has_failed:
             wait = None if delay is None else Milliseconds(delay * 1000)
             await self._settler.nack(subscription, call.caller.here.name, ids, wait)
         else:
             await self._settler.give_back(subscription, call.caller.here.name, ids)
-
-    async def subscriptions_acl(self, call: Call) -> Versioned:
-        found = await self._subscriptions.access_list(call.caller, call.subscription)
-        return Versioned(found, found.authorized_users)
-
-    async def subscriptions_modify_acl(self, call: Call) -> None:
-        names = await call.read_access_list(_BAD_ACCESS_LIST_TEXT)
-        await self._subscriptions.set_access_list(call.caller, call.subscription, names)
-
-    async def subscriptions_change_acl(self, call: Call) -> Acl:
-        add, remove = await call.read_access_change(_BAD_ACCESS_LIST_TEXT)
-        return Acl(await self._subscriptions.change_access_list(call.caller, call.subscription, add, remove))
-
-    async def subscriptions_offsets(self, call: Call) -> wire.Offsets:
-        return await self._seeker.offsets(call.caller, call.subscription)
 
     async def subscriptions_time_to_offset(self, call: Call) -> wire.OffsetAt:
         await self._seeker.require(call.caller, call.subscription)
@@ -146,19 +134,26 @@ class SubscriptionRoutes:
     async def subscriptions_seek(self, call: Call) -> wire.Offsets:
         wanted = await call.read(wire.Seek, "Invalid Seek Arguments")
         if wanted.snapshot is not None:
-            if wanted.time is not None or wanted.offset is not None:
-                raise InvalidInput("Give one of time, offset and snapshot")
+            refuse_if(wanted.time is not None or wanted.offset is not None, "Give one of time, offset and snapshot")
             snapshot = snapshot_reference(call.project, wanted.snapshot)
             return await self._seeker.seek_snapshot(call.caller, call.subscription, snapshot)
-        if (wanted.time is None) == (wanted.offset is None):
-            raise InvalidInput("Give either time or offset")
+        refuse_if((wanted.time is None) == (wanted.offset is None), "Give either time or offset")
         if wanted.time is not None:
             return await self._seeker.seek_time(call.caller, call.subscription, zulu_time(wanted.time))
         return await self._seeker.seek(call.caller, call.subscription, wanted.offset or 0)
 
+    async def snapshots_list(self, call: Call) -> wire.Snapshots:
+        page = await self._snapshots.list(call.caller, routing.page_request(call))
+        return await routing.shown_page(wire.Snapshots, "snapshots", page, partial(_snapshot, call.project))
 
-def _prefix(call: Call) -> str:
-    return ack_prefix(call.project, call.subscription)
+    async def snapshots_show(self, call: Call) -> wire.Snapshot:
+        found, lost = await self._snapshots.show(call.caller, call.snapshot)
+        return _snapshot(call.project, found, lost)
+
+    async def snapshots_create(self, call: Call) -> wire.Snapshot:
+        wanted = await call.read(wire.NewSnapshot, "Invalid Snapshot Arguments")
+        made = await self._snapshots.create(call.caller, call.snapshot, wanted.subscription or "")
+        return _snapshot(call.project, made)
 
 
 def _shown(project: str, subscription: records.Subscription, push_status: str = "") -> wire.Subscription:
@@ -166,7 +161,7 @@ def _shown(project: str, subscription: records.Subscription, push_status: str = 
     retry, letters = options.retry_policy, options.dead_letter_policy
     ttl, kept = options.expiration_ttl, options.message_retention
     shown_retry = retry and wire.RetryBackoff(seconds_text(retry.minimum_backoff), seconds_text(retry.maximum_backoff))
-    return wire_record(
+    return routing.wire_record(
         wire.Subscription,
         options,
         name=subscription_path(project, subscription.name),
@@ -202,12 +197,10 @@ def zulu_time(text: str) -> Milliseconds:
 
 def _asked_options(body: wire.NewSubscription) -> ParallelOptions | None:
     """Return the requested options, None for an ordered subscription. Raises `InvalidInput`."""
-    if body.type not in (None, "", limits.ORDERED, limits.PARALLEL):
-        raise InvalidInput(limits.BAD_TYPE)
+    refuse_if(body.type not in (None, "", limits.ORDERED, limits.PARALLEL), limits.BAD_TYPE)
     if body.type != limits.PARALLEL:
         said = [each.encode_name for each in _OPTIONS if not is_empty(getattr(body, each.name))]
-        if said:
-            raise InvalidInput(f"Only a subscription of type parallel has {', '.join(said)}")
+        refuse_if(said, f"Only a subscription of type parallel has {', '.join(said)}")
         return None
     is_ordered = body.enable_message_ordering or False
     return ParallelOptions(filter=body.filter or "", enable_message_ordering=is_ordered, **_asked(body))
@@ -230,27 +223,23 @@ def _asked(body: wire.NewSubscription | wire.SubscriptionChanges) -> Changes:
 def _retry(body: wire.RetryBackoffBody | None) -> RetryPolicy | None:
     if body is None:
         return None
-    minimum = _span("minimumBackoff", body.minimum_backoff)
-    maximum = _span("maximumBackoff", body.maximum_backoff)
-    return RetryPolicy(
-        limits.DEFAULT_MINIMUM if minimum is None else minimum, limits.DEFAULT_MAXIMUM if maximum is None else maximum
-    )
+    minimum = _span("minimumBackoff", body.minimum_backoff, limits.DEFAULT_MINIMUM)
+    return RetryPolicy(minimum, _span("maximumBackoff", body.maximum_backoff, limits.DEFAULT_MAXIMUM))
 
 
 def _dead_letters(body: wire.DeadLetterPolicyBody | None) -> DeadLetterPolicy | None:
     if body is None:
         return None
-    attempts = body.max_delivery_attempts or limits.DEFAULT_ATTEMPTS
-    return DeadLetterPolicy(body.dead_letter_topic or "", attempts)
+    return DeadLetterPolicy(body.dead_letter_topic or "", body.max_delivery_attempts or limits.DEFAULT_ATTEMPTS)
 
 
 def _ttl(body: wire.ExpirationPolicyBody | None) -> Milliseconds | None:
-    return None if body is None else _span("ttl", body.ttl)
+    return None if body is None else _span("ttl", body.ttl, None)
 
 
-def _span(field: str, text: str | None) -> Milliseconds | None:
+def _span(field: str, text: str | None, default: Default) -> Milliseconds | Default:
     if not text:
-        return None
+        return default
     try:
         return seconds_span(text)
     except ValueError:
@@ -263,32 +252,9 @@ _READERS: dict[str, tuple[str, Callable[[Any], object]]] = {
     "enable_exactly_once_delivery": ("enable_exactly_once_delivery", bool),
     "retain_acked_messages": ("retain_acked_messages", bool),
     "expiration_policy": ("expiration_ttl", _ttl),
-    "message_retention_duration": ("message_retention", partial(_span, "messageRetentionDuration")),
+    "message_retention_duration": ("message_retention", partial(_span, "messageRetentionDuration", default=None)),
 }
 """Options that can change, by the fields of bodies: name and reader."""
-
-
-class SnapshotRoutes:
-    """The routes of snapshots."""
-
-    def __init__(self, snapshots: Snapshots) -> None:
-        self._snapshots = snapshots
-
-    async def snapshots_list(self, call: Call) -> wire.Snapshots:
-        page = await self._snapshots.list(call.caller, page_request(call))
-        return await shown_page(wire.Snapshots, "snapshots", page, partial(_snapshot, call.project))
-
-    async def snapshots_show(self, call: Call) -> wire.Snapshot:
-        found, lost = await self._snapshots.show(call.caller, call.snapshot)
-        return _snapshot(call.project, found, lost)
-
-    async def snapshots_create(self, call: Call) -> wire.Snapshot:
-        wanted = await call.read(wire.NewSnapshot, "Invalid Snapshot Arguments")
-        made = await self._snapshots.create(call.caller, call.snapshot, wanted.subscription or "")
-        return _snapshot(call.project, made)
-
-    async def snapshots_delete(self, call: Call) -> None:
-        await self._snapshots.delete(call.caller, call.snapshot)
 
 
 def _snapshot(project: str, snapshot: records.Snapshot, lost: int | None = None) -> wire.Snapshot:

@@ -2,8 +2,9 @@
 users to identities there (`docs/reference/openid-connect.md`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -12,10 +13,10 @@ from ams.access.admission import Admission
 from ams.core import issuer
 from ams.core.clock import Milliseconds
 from ams.core.errors import InvalidInput
-from ams.core.names import BindingName, IssuerName, RegistrationId, TokenName, UserId
+from ams.core.names import IssuerName
 from ams.core.public_keys import PublicKey, client_email
 from ams.http.bodies import bad_request, first_value, strings
-from ams.http.routing import Call, Versioned, page_request, shown_list, shown_page, wire_record
+from ams.http.routing import Call, Versioned, forward, page_request, shown_list, shown_page, wire_record
 from ams.service import issuers
 from ams.service.users import Registrations, Tokens, Users
 from ams.storage.audit.event import moment
@@ -31,10 +32,24 @@ _new_issuer = msgspec.json.Decoder(dict[str, Any])
 
 
 class UserRoutes:
-    """The routes of users, their named tokens, and registrations."""
+    """The routes of users, their named tokens, registrations, issuers, and bindings."""
 
-    def __init__(self, users: Users, admission: Admission, tokens: Tokens, registrations: Registrations) -> None:
+    def __init__(
+        self, users: Users, admission: Admission, tokens: Tokens, registrations: Registrations,
+        issuers: issuers.Issuers, bindings: issuers.IdentityBindings,
+    ) -> None:  # fmt: skip
         self._users, self._admission, self._tokens, self._registrations = users, admission, tokens, registrations
+        self._issuers, self._bindings = issuers, bindings
+        self.issuers_delete = forward(issuers.delete, "issuer")
+        self.bindings_delete = forward(bindings.delete, "user", "binding")
+        self.users_show = forward(users.show, "user", show=versioned_user)
+        self.users_by_token = forward(users.by_token, "token", show=shown_user)
+        self.users_by_uuid = forward(users.by_uuid, "uuid", show=shown_user)
+        self.users_refresh_token = forward(users.refresh_token, "user", show=shown_user)
+        self.users_delete = forward(users.delete, "user")
+        self.tokens_show = forward(tokens.show, "user", "token", show=_shown_token)
+        self.tokens_revoke = forward(tokens.revoke, "user", "token")
+        self.registrations_accept_new_user = forward(registrations.accept, "uuid", show=shown_user)
 
     async def users_list(self, call: Call) -> wire.Users:
         project = await self._users.project_filter(call.parameter("project") or "")
@@ -42,19 +57,8 @@ class UserRoutes:
         page = await self._users.list(call.caller, page_request(call), project=project, details=details)
         return await shown_page(wire.Users, "users", page, shown_user)
 
-    async def users_show(self, call: Call) -> Versioned:
-        user = await self._users.show(call.caller, call.user)
-        return Versioned(shown_user(user), user)
-
-    async def users_by_token(self, call: Call) -> wire.User:
-        return shown_user(await self._users.by_token(call.caller, call.names["token"]))
-
-    async def users_by_uuid(self, call: Call) -> wire.User:
-        return shown_user(await self._users.by_uuid(call.caller, UserId(call.names["uuid"])))
-
     async def users_profile(self, call: Call) -> wire.User:
-        caller = await self._admission.admit_oneself(call.token)
-        return shown_user(await self._users.profile(caller))
+        return shown_user(await self._users.profile(await self._admission.admit_oneself(call.token)))
 
     async def users_create(self, call: Call) -> wire.User:
         return shown_user(await self._users.create(call.caller, call.user, await _read_details(call)))
@@ -62,34 +66,19 @@ class UserRoutes:
     async def users_update(self, call: Call) -> wire.User:
         return shown_user(await self._users.update(call.caller, call.user, await _read_details(call)))
 
-    async def users_refresh_token(self, call: Call) -> wire.User:
-        return shown_user(await self._users.refresh_token(call.caller, call.user))
-
-    async def users_delete(self, call: Call) -> None:
-        await self._users.delete(call.caller, call.user)
-
     async def tokens_list(self, call: Call) -> wire.NamedTokens:
         return wire.NamedTokens([_shown_token(each) for each in await self._tokens.list(call.caller, call.user)])
 
-    async def tokens_show(self, call: Call) -> wire.Token:
-        return _shown_token(await self._tokens.show(call.caller, call.user, TokenName(call.names["token"])))
-
     async def tokens_create(self, call: Call) -> wire.Token:
         wanted = _read_new_token(await call.body())
-        given = wanted.rights
+        given, expires_on = wanted.rights, _moment(wanted.expires_on)
+        lifetime = None if wanted.expires_in is None else Milliseconds(wanted.expires_in * 1000)
+        rights = None if given is None else [(each.action or "", each.resource or "") for each in given]
+        key = None if wanted.public_key is None else PublicKey.read(wanted.public_key)
         made, text = await self._tokens.create(
-            call.caller,
-            call.user,
-            TokenName(call.names["token"]),
-            expires_on=_moment(wanted.expires_on),
-            lifetime=None if wanted.expires_in is None else Milliseconds(wanted.expires_in * 1000),
-            wanted=None if given is None else [(each.action or "", each.resource or "") for each in given],
-            key=None if wanted.public_key is None else PublicKey.read(wanted.public_key),
+            call.caller, call.user, call.named_token, expires_on=expires_on, lifetime=lifetime, wanted=rights, key=key
         )
         return _shown_token(made, text)
-
-    async def tokens_revoke(self, call: Call) -> None:
-        await self._tokens.revoke(call.caller, call.user, TokenName(call.names["token"]))
 
     async def registrations_new_user(self, call: Call) -> wire.Registration:
         wanted = await call.read(wire.ApplicantBody, _BAD_USER_TEXT)
@@ -101,25 +90,50 @@ class UserRoutes:
         return wire.Registrations(await shown_list(found, _shown_registration))
 
     async def registrations_show(self, call: Call) -> wire.Registration:
-        return _shown_registration(await self._registrations.show(_identity(call)))
-
-    async def registrations_accept_new_user(self, call: Call) -> wire.User:
-        return shown_user(await self._registrations.accept(call.caller, _identity(call)))
+        return _shown_registration(await self._registrations.show(call.registration))
 
     async def registrations_decline_new_user(self, call: Call) -> Nothing:
-        await self._registrations.require_pending(_identity(call))
+        await self._registrations.require_pending(call.registration)
         comment = strings(first_value(await call.body())).get("comment", "")
-        await self._registrations.decline(call.caller, _identity(call), comment)
+        await self._registrations.decline(call.caller, call.registration, comment)
         return Nothing()
 
     async def registrations_delete(self, call: Call) -> None:
-        await self._registrations.delete(_identity(call))
+        await self._registrations.delete(call.registration)
+
+    async def issuers_list(self, call: Call) -> wire.Issuers:
+        return wire.Issuers(await shown_list(await self._issuers.list(), _shown_issuer))
+
+    async def issuers_show(self, call: Call) -> Versioned:
+        found = await self._issuers.show(call.issuer)
+        return Versioned(_shown_issuer(found), issuers.without_secret(found.issuer))
+
+    async def issuers_create(self, call: Call) -> wire.Issuer:
+        wanted = _read_issuer(call.issuer, await call.body())
+        return _shown_issuer(await self._issuers.create(call.caller, wanted))
+
+    async def issuers_update(self, call: Call) -> wire.Issuer:
+        wanted = _read_issuer(call.issuer, await call.body())
+        return _shown_issuer(await self._issuers.update(call.caller, wanted))
+
+    async def bindings_list(self, call: Call) -> wire.Bindings:
+        return wire.Bindings(await shown_list(await self._bindings.list(call.caller, call.user), _shown_binding))
+
+    async def bindings_create(self, call: Call) -> wire.Binding:
+        wanted = await call.read(wire.BindingBody)
+        identity = wanted.issuer or "", wanted.subject or ""
+        return _shown_binding(await self._bindings.create(call.caller, call.user, call.binding, *identity))
 
 
 def shown_user(user: records.User) -> wire.User:
     """Return a user for the wire, with the fields that the use case left visible."""
     places = [wire_record(wire.Membership, each) for each in user.memberships]
     return wire_record(wire.User, user, uuid=user.id, projects=places)
+
+
+def versioned_user(user: records.User) -> Versioned:
+    """Return a user for the wire, with its version."""
+    return Versioned(shown_user(user), user)
 
 
 def grants(entries: Sequence[wire.MembershipBody]) -> tuple[records.Grant, ...]:
@@ -164,61 +178,11 @@ def _shown_token(token: records.NamedToken, text: str = "") -> wire.Token:
     return wire_record(wire.Token, token, rights=rights, client_email=email, token=text)
 
 
-def _identity(call: Call) -> RegistrationId:
-    return RegistrationId(call.names["uuid"])
-
-
 def _shown_registration(registration: records.Registration) -> wire.Registration:
     return wire_record(wire.Registration, registration, uuid=registration.id, **asdict(registration.applicant))
 
 
-class IssuerRoutes:
-    """The routes of issuers and bindings."""
-
-    def __init__(self, issuers: issuers.Issuers, bindings: issuers.IdentityBindings) -> None:
-        self._issuers, self._bindings = issuers, bindings
-
-    async def issuers_list(self, call: Call) -> wire.Issuers:
-        return wire.Issuers(await shown_list(await self._issuers.list(), _shown_issuer))
-
-    async def issuers_show(self, call: Call) -> Versioned:
-        found = await self._issuers.show(_name(call))
-        return Versioned(_shown_issuer(found), issuers.without_secret(found.issuer))
-
-    async def issuers_create(self, call: Call) -> wire.Issuer:
-        wanted = _read_issuer(_name(call), await call.body())
-        return _shown_issuer(await self._issuers.create(call.caller, wanted))
-
-    async def issuers_update(self, call: Call) -> wire.Issuer:
-        wanted = _read_issuer(_name(call), await call.body())
-        return _shown_issuer(await self._issuers.update(call.caller, wanted))
-
-    async def issuers_delete(self, call: Call) -> None:
-        await self._issuers.delete(call.caller, _name(call))
-
-    async def bindings_list(self, call: Call) -> wire.Bindings:
-        found = await self._bindings.list(call.caller, call.user)
-        return wire.Bindings(await shown_list(found, _shown_binding))
-
-    async def bindings_create(self, call: Call) -> wire.Binding:
-        wanted = await call.read(wire.BindingBody)
-        identity = wanted.issuer or "", wanted.subject or ""
-        return _shown_binding(await self._bindings.create(call.caller, call.user, _binding(call), *identity))
-
-    async def bindings_delete(self, call: Call) -> None:
-        await self._bindings.delete(call.caller, call.user, _binding(call))
-
-
-def _name(call: Call) -> IssuerName:
-    return IssuerName(call.names["issuer"])
-
-
-def _binding(call: Call) -> BindingName:
-    return BindingName(call.names["binding"])
-
-
-def _shown_binding(binding: records.Binding) -> wire.Binding:
-    return wire_record(wire.Binding, binding)
+_shown_binding: Callable[[records.Binding], wire.Binding] = partial(wire_record, wire.Binding)
 
 
 def _read_issuer(name: IssuerName, body: bytes) -> issuer.Issuer:

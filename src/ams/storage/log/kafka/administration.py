@@ -191,10 +191,10 @@ def _refusals(
     return errors
 
 
-async def await_refusable(work: Awaitable[Answer]) -> Answer:
+async def await_refusable(work: Awaitable[Answer], **what: str) -> Answer:
     """Await a request; log the brokers' error and raise `LogUnavailable`, as clients must not see it."""
     try:
         return await work
     except KafkaError as error:
-        logger.error("kafka.refused", why=str(error))
+        logger.error("kafka.refused", **what, why=repr(error))
         raise LogUnavailable from error

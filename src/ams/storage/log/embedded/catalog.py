@@ -8,9 +8,9 @@ memory (`entries`) or in its index file (`head`). Look-ups raise `NotLoaded` for
 import asyncio
 import contextlib
 from bisect import bisect_left, bisect_right
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -118,17 +118,7 @@ class TopicState:
     def row(self) -> TopicRow:
         """Return the row for the table of topics, which outlives the segments."""
         tail = self.tail
-        return TopicRow(
-            self.id, tail.end, tail.time, tail.published, tail.commit, self.retention or 0, self.oldest,
-            reach=Offset(0), reach_time=Milliseconds(0),
-        )  # fmt: skip
-
-
-class LookUp(Protocol):
-    """Runs a query on `SegmentCatalog`, and loads missing pages from disk."""
-
-    def __call__(self, ask: Callable[[], T], /) -> Awaitable[T]:
-        """Return the result of `ask`."""
+        return TopicRow(self.id, tail.end, tail.time, tail.published, tail.commit, self.retention or 0, self.oldest)
 
 
 @dataclass(slots=True, eq=False)
@@ -299,42 +289,36 @@ class SegmentCatalog:
         return None
 
     def _in_segment(self, segment: Segment, topic: TopicId, offset: Offset) -> IndexPosition | None:
-        if segment.entries is not None:
-            entries = segment.entries.topics.get(topic)
-            return IndexPosition(segment, entries, entries.at(offset)) if entries and offset < entries.end else None
-        directory = self.directory(segment)
-        row = directory.find(topic)
-        if row is None or not row.entries or row.reach <= offset:
-            return None
-        block = directory.block_with(row, offset)
-        entries = self._block(segment, directory, row, block)
-        if offset < entries.end:
-            return IndexPosition(segment, entries, entries.at(offset))
-        return IndexPosition(segment, self._block(segment, directory, row, block + 1), 0)
+        for entries in self._entries(segment, topic, lambda index, row: index.block_with(row, offset)):
+            if offset < entries.end:
+                return IndexPosition(segment, entries, entries.at(offset))
+        return None
 
     def _since_in_class(self, segments: list[Segment], topic: TopicId, time: Milliseconds) -> Offset | None:
         number = bisect_left(range(len(segments)), time, key=lambda at: self._reach(segments, at, topic).time)
         if number == len(segments):
             return None
-        offset = self._since_in_segment(segments[number], topic, time)
-        if offset is not None:
-            return offset
+        for entries in self._entries(segments[number], topic, lambda index, row: index.block_since(row, time)):
+            if (first := entries.since(time)) < len(entries):
+                return Offset(entries.firsts[first])
         # Retention removed the messages of that time with an older segment: all that follow are later.
         following = self._in_class(segments, topic, self._reach(segments, number, topic).end)
         return Offset(following.entries.firsts[following.number]) if following else None
 
-    def _since_in_segment(self, segment: Segment, topic: TopicId, time: Milliseconds) -> Offset | None:
+    def _entries(
+        self, segment: Segment, topic: TopicId, first_block: Callable[[Directory, TopicRow], int]
+    ) -> Iterator[Entries]:
+        """Yield records of a topic in a segment: all from memory, or `first_block` of the index file and the next."""
         if segment.entries is not None:
-            return _first_since(segment.entries.topics.get(topic), time)
+            if topic in segment.entries.topics:
+                yield segment.entries.topics[topic]
+            return
         directory = self.directory(segment)
         row = directory.find(topic)
-        if row is None or not row.entries or row.reach_time < time:
-            return None
-        block = directory.block_since(row, time)
-        found = _first_since(self._block(segment, directory, row, block), time)
-        if found is None and block < directory.last_block(row):
-            return _first_since(self._block(segment, directory, row, block + 1), time)
-        return found
+        if row is not None and row.entries:
+            block = first_block(directory, row)
+            for number in range(block, min(block + 1, directory.last_block(row)) + 1):
+                yield self._block(segment, directory, row, number)
 
     def _reach(self, segments: list[Segment], number: int, topic: TopicId) -> TopicExtent:
         while number >= 0:
@@ -381,10 +365,3 @@ def _guard_index_read(segment: Segment, work: Callable[[], T]) -> T:
         if is_shortage(error):
             raise LogUnavailable from error
         raise IndexDamaged(segment, error.strerror or "unreadable") from error
-
-
-def _first_since(entries: Entries | None, time: Milliseconds) -> Offset | None:
-    if entries is None:
-        return None
-    number = entries.since(time)
-    return Offset(entries.firsts[number]) if number < len(entries) else None

@@ -20,10 +20,9 @@ from typing import cast
 
 import structlog
 
-from ams.core.clock import Clock, Milliseconds
+from ams.core.clock import Milliseconds
 from ams.core.errors import LogUnavailable, OutcomeUnknown
 from ams.core.names import Offset
-from ams.storage.files import Disk
 from ams.storage.free_space import FreeSpace
 from ams.storage.log.embedded.catalog import TopicState
 from ams.storage.log.embedded.group_commit import (
@@ -41,7 +40,7 @@ from ams.storage.log.embedded.group_commit import (
     pack,
     room_for,
 )
-from ams.storage.log.embedded.options import LogOptions
+from ams.storage.log.embedded.options import LogPlace
 from ams.storage.log.embedded.record import HEADER_BYTES, RecordKind, control_body, encode_control
 from ams.storage.log.embedded.segment import CURSORS, RetentionClass, Spares, Writer, class_of
 
@@ -50,15 +49,16 @@ logger = structlog.get_logger("ams.log")
 _MAX_CONTROL_BYTES = 2 * HEADER_BYTES
 _MEASUREMENT_MS = 50  # how long a measurement of free space is used, less our own writes
 _FULL_DISK_BYTES = 1024 * 1024  # with less, or less than half of `min_free_bytes`, the disk is full: SQLite needs it
+Report = Callable[[list[CommitOutcome], list[asyncio.Future[None]]], None]  # outcomes, and chores that are done
 
 
 class Space(FreeSpace):
     """Free space of the log's disk. On a shortage it deletes first the spares, then the reserve."""
 
-    def __init__(self, files: Disk, folder: str, clock: Clock, options: LogOptions, spares: Spares) -> None:
-        reserve = os.path.join(folder, "reserve")
-        super().__init__(files, folder, options.min_free_bytes, reserve, options.reserve_bytes)
-        self._spares, self._clock = spares, clock
+    def __init__(self, place: LogPlace, spares: Spares) -> None:
+        options, reserve = place.options, os.path.join(place.folder, "reserve")
+        super().__init__(place.files, place.folder, options.min_free_bytes, reserve, options.reserve_bytes)
+        self._spares, self._clock = spares, place.clock
         self._empty = min(_FULL_DISK_BYTES, options.min_free_bytes // 2)
         self._believed = 0
         self._measured = -_MEASUREMENT_MS
@@ -67,7 +67,10 @@ class Space(FreeSpace):
         """Return why `size` more bytes are refused now, or None. Committer thread only."""
         now = self._clock.monotonic()
         if self._believed - size < self._min_free or now - self._measured >= _MEASUREMENT_MS:
-            self._believed, self._measured = self._measure(size), now
+            free = self._free_for_growth(size)
+            if free <= self._empty and self.release_reserve():
+                free = super()._free_for_growth()
+            self._believed, self._measured = free, now
         self._believed -= size
         if self._believed >= self._min_free:
             return None
@@ -78,41 +81,26 @@ class Space(FreeSpace):
         had_spares = self._spares.give_up()
         return super().release_reserve() or had_spares
 
-    def _free_for_growth(self) -> int:
+    def _free_for_growth(self, size: int = 0) -> int:
         free = super()._free_for_growth()
-        return super()._free_for_growth() if free < self._min_free and self._spares.give_up() else free
-
-    def _measure(self, size: int) -> int:
-        free = self._files.free_bytes(self._folder)
-        if free - size < self._min_free and self._spares.give_up():
-            free = self._files.free_bytes(self._folder)
-        if free <= self._empty and self.release_reserve():
-            free = self._files.free_bytes(self._folder)
-        return free
+        return super()._free_for_growth() if free - size < self._min_free and self._spares.give_up() else free
 
 
 class Committer:
     """Owns the writers and the numbers of commits. Calls `report` with outcomes, in order, on its thread."""
 
     def __init__(
-        self,
-        writers: dict[int, Writer],
-        space: Space,
-        clock: Clock,
-        options: LogOptions,
-        commit: int,
-        report: Callable[[list[CommitOutcome], list[asyncio.Future[None]]], None],
-        cursors_commit: int = 0,
+        self, writers: dict[int, Writer], space: Space, place: LogPlace, commit: int, report: Report, cursors: int = 0
     ) -> None:
-        """`commit` is the last number used, `cursors_commit` that of the last group of cursors."""
+        """`commit` is the last number used, `cursors` that of the last group of cursors."""
         self.refusal: str | None = None  # why appends fail now, or None
-        self._writers, self._space, self._clock = writers, space, clock
-        self._options, self._commit, self._report = options, commit, report
+        self._writers, self._space, self._commit, self._report = writers, space, commit, report
+        self._clock, self._options = place.clock, place.options
         self._inbox: queue.SimpleQueue[Sequence[Work]] = queue.SimpleQueue()
         self._waiting: OrderedDict[TopicState, deque[Append | Control]] = OrderedDict()
         self._large_is_due = False  # whether an append larger than a group has the next turn
         self._cursors: CursorGroup | None = None  # waits for the next write
-        self._cursors_commit = cursors_commit
+        self._cursors_commit = cursors
         self._chores: list[Chore] = []
         self._taken: Appends | list[Control] = {}  # the current group
         self._large: LargeAppend | None = None  # written in slices
@@ -344,7 +332,7 @@ class Committer:
         for share in packed.shares:
             share.topic.tail = share.tail
         writer.segment.keys += packed.keys
-        outcome.records, outcome.loaded, outcome.shares = packed.records, packed.loaded, packed.shares
+        outcome.records, outcome.shares = packed.records, packed.shares
         self._note_write(writer, now, outcome)
         self._resume()
 

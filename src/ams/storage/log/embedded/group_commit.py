@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
+from typing import NamedTuple
 
 import msgspec
 
@@ -28,14 +29,20 @@ from ams.storage.log.embedded.record import (
     HEADER_BYTES,
     MAX_REQUESTS,
     RECORD_BYTES,
-    Loaded,
     RecordKind,
     encode_control,
-    encode_loaded,
     encode_messages,
     encode_note,
 )
 from ams.storage.log.embedded.segment import OpenSegment, Writer
+
+
+class Loaded(NamedTuple):
+    """Records of messages with offsets and publish times from another log, as columns."""
+
+    firsts: Sequence[int]  # the first offset of each record; the offsets in a record are consecutive
+    times: Sequence[int]
+    counts: Sequence[int]
 
 
 class Append(msgspec.Struct, eq=False):
@@ -120,8 +127,6 @@ class CommitOutcome:
     sequence: int = 0  # the segment the records are in
     length: int = 0  # bytes of that segment after them
     records: list[WrittenRecord] = field(default_factory=list)
-    loaded: list[tuple[TopicState, Loaded, Sequence[int], Sequence[int]]] = field(default_factory=list)
-    """Loaded records, with their positions and lengths."""
     shares: list[TopicShare] = field(default_factory=list)
     controls: list[Control] = field(default_factory=list)
     time: Milliseconds = Milliseconds(0)  # when the controls were written
@@ -138,7 +143,6 @@ class Packed:
     def __init__(self, segment: OpenSegment, commit: int, begin: int) -> None:
         self.parts: list[bytes] = []
         self.records: list[WrittenRecord] = []
-        self.loaded: list[tuple[TopicState, Loaded, Sequence[int], Sequence[int]]] = []
         self.shares: list[TopicShare] = []
         self.keys = 0  # appends with an idempotency key
         self.end = begin  # the length of the segment with them
@@ -164,15 +168,16 @@ class Packed:
         self.shares.append(TopicShare(topic, appends, tail))
 
     def _add_loaded(self, topic: TopicState, append: Append, loaded: Loaded, published: int) -> Tail:
-        counted = _count_bytes(append.fragments, loaded, append.count_from)
-        has_keys = append.has_ordering_keys
-        data, lengths = encode_loaded(self._stamp, topic.id, loaded, append.fragments, counted, has_keys)
-        self.parts.append(data)
-        *positions, self.end = accumulate(lengths, initial=self.end)
-        self.loaded.append((topic, loaded, positions, lengths))
-        first, time, count = (column[-1] for column in loaded)
+        start = 0
+        for first, time, count in zip(*loaded, strict=True):
+            fragments = append.fragments[start : start + count]
+            start += count
+            counted = 0 if first < append.count_from else sent_bytes(fragments, sum(map(len, fragments)))
+            published += counted
+            has_keys = append.has_ordering_keys and has_ordering_keys(fragments)
+            self._add_record(topic, Offset(first), Milliseconds(time), (count, counted, 0), (), fragments, has_keys)
         append.answer = Appended(Offset(loaded.firsts[0]), len(append.fragments), Milliseconds(time))
-        return Tail(Offset(first + count), Milliseconds(time), published + sum(counted), self._stamp.commit)
+        return Tail(Offset(first + count), Milliseconds(time), published, self._stamp.commit)
 
     def _add_run(
         self, topic: TopicState, first: Offset, time: Milliseconds, appends: Sequence[Append], published: int
@@ -261,17 +266,6 @@ def _record_ends(fragments: Sequence[Fragment]) -> Iterator[int]:
             return
         yield start
         size = ends[start - 1]
-
-
-def _count_bytes(fragments: Sequence[Fragment], loaded: Loaded, since: Offset) -> Sequence[int]:
-    if loaded.firsts[-1] < since:  # usual: counted when the topic was created
-        return [0] * len(loaded.firsts)
-    counted, place = [], 0
-    for first, count in zip(loaded.firsts, loaded.counts, strict=True):
-        run = fragments[place : place + count]
-        counted.append(0 if first < since else sent_bytes(run, sum(map(len, run))))
-        place += count
-    return counted
 
 
 def load_appends(

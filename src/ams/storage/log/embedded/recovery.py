@@ -317,9 +317,7 @@ class _RecoveryRun:
 
     def _complete(self, segment: Segment) -> None:
         if segment.entries is not None:
-            content = segment.entries.topics
-            for topic in content.keys() - self._log.topics.keys():
-                del content[topic]
+            segment.entries.keep_topics(self._log.topics)
         if segment.head is not None:
             with contextlib.suppress(Damaged):  # reported and rebuilt at the first look-up of a key
                 segment.filter = read_filter(self._files, segment.index_path, segment.head)

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import structlog
+
 from ams.core.clock import Milliseconds
 from ams.core.errors import Damaged, Unusable
 from ams.core.names import TopicId
@@ -55,11 +57,13 @@ from ams.storage.log.embedded.segment_index import (
     read_head,
 )
 
+logger = structlog.get_logger("ams.log")
 RESTORE_HINT = (
     f"restore all of the log together, or move its folder {CURSORS.name} away: then subscriptions begin at their oldest"
     " message"
 )
 _WINDOW_BYTES = 4 * 1024 * 1024
+_MAX_DAMAGED_PLACES = 1000
 _NO_TAIL = Tail()
 
 
@@ -73,6 +77,24 @@ class Damage(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.file} at {self.position}: {self.reason} ({self.length} bytes)"
+
+
+@dataclass(slots=True)
+class DamageTracker:
+    """Damaged places found since the start; each is logged once."""
+
+    known: set[tuple[str, int]] = field(default_factory=set)
+    count: int = 0
+
+    def note(self, damage: Damage) -> None:
+        """Count and log a new place. Beyond `_MAX_DAMAGED_PLACES` places only counts."""
+        place = (damage.file, damage.position)
+        if place in self.known:
+            return
+        self.count += 1
+        if len(self.known) < _MAX_DAMAGED_PLACES:
+            self.known.add(place)
+            logger.error("log.damaged", **damage._asdict())
 
 
 class Trimmed(NamedTuple):
@@ -421,12 +443,9 @@ class _Verification:
             return []
 
     def _check_class(self, kind: RetentionClass) -> None:
-        logs: list[int] = []
-        indexes: list[int] = []
-        for name in self._files.names(os.path.join(self._folder, kind.name)):
-            sequence = sequence_of(name)
-            if sequence is not None:
-                (logs if name.endswith(".log") else indexes).append(sequence)
+        names = self._files.names(os.path.join(self._folder, kind.name))
+        numbers = {name: number for name in names if (number := sequence_of(name)) is not None}
+        logs, indexes = ([numbers[name] for name in numbers if name.endswith(end)] for end in (".log", ".idx"))
         cuts: dict[int, Cut] = {}
         for sequence in logs:
             path = log_path(self._folder, kind, sequence)

@@ -20,10 +20,10 @@ from typing import NamedTuple
 
 import structlog
 
-from ams.core.clock import Clock, Milliseconds
+from ams.core.clock import Milliseconds
 from ams.core.errors import Unusable
-from ams.storage.files import NEW, Disk, FileHandle, open_file
-from ams.storage.log.embedded.options import LogOptions
+from ams.storage.files import NEW, FileHandle, open_file
+from ams.storage.log.embedded.options import LogPlace
 from ams.storage.log.embedded.record import Stamp
 
 logger = structlog.get_logger("ams.log")
@@ -164,8 +164,8 @@ class Spare(NamedTuple):
 class Spares:
     """The spares of one log. They hold no data: a start, or a shortage of space, deletes them. Thread-safe."""
 
-    def __init__(self, files: Disk, options: LogOptions) -> None:
-        self._files = files
+    def __init__(self, place: LogPlace) -> None:
+        self._files, options = place.files, place.options
         limit = MAX_SPARES * options.segment_bytes
         self._limit = limit if options.max_bytes is None else min(limit, options.max_bytes // _SPARES_SHARE)
         self._lock = threading.Lock()
@@ -277,21 +277,13 @@ class OpenSegment:
 class Writer:
     """Writes the open segment of a class. Committer thread only. Every call may raise `OSError`."""
 
-    def __init__(
-        self,
-        kind: RetentionClass,
-        folder: str,
-        files: Disk,
-        sequences: Iterator[int],
-        options: LogOptions,
-        spares: Spares,
-    ) -> None:
+    def __init__(self, kind: RetentionClass, place: LogPlace, sequences: Iterator[int], spares: Spares) -> None:
         self.kind = kind
         self.open: OpenSegment | None = None
-        self._folder, self._files = folder, files
+        self._folder, self._files = place.folder, place.files
         self._sequences, self._spares = sequences, spares
-        self._segment_bytes = min(options.segment_bytes, kind.segment_bytes)
-        self._segment_keys = options.segment_keys
+        self._segment_bytes = min(place.options.segment_bytes, kind.segment_bytes)
+        self._segment_keys = place.options.segment_keys
         self._cut: Cut | None = None  # the failed segment, until the header of its successor names it
 
     @property
@@ -439,19 +431,13 @@ class Writer:
 
 
 def writers(
-    open_segments: Mapping[int, OpenSegment],
-    sequence: int,
-    folder: str,
-    files: Disk,
-    options: LogOptions,
-    spares: Spares,
+    place: LogPlace, spares: Spares, sequence: int, open_segments: Mapping[int, OpenSegment]
 ) -> dict[int, Writer]:
     """Return a writer for each chain, by code. `open_segments` are continued; `sequence` is the last number used."""
     sequences = count(sequence + 1)
-    made = {}
-    for kind in CHAINS:
-        made[kind.code] = Writer(kind, folder, files, sequences, options, spares)
-        made[kind.code].open = open_segments.get(kind.code)
+    made = {kind.code: Writer(kind, place, sequences, spares) for kind in CHAINS}
+    for code, segment in open_segments.items():
+        made[code].open = segment
     return made
 
 
@@ -462,11 +448,9 @@ class Ahead:
     current step. If preallocation fails, the file grows with its records.
     """
 
-    def __init__(
-        self, writers: Mapping[int, Writer], files: Disk, folder: str, clock: Clock, options: LogOptions
-    ) -> None:
-        self._writers = writers
-        self._files, self._folder, self._clock = files, folder, clock
+    def __init__(self, writers: Mapping[int, Writer], place: LogPlace) -> None:
+        self._writers, options = writers, place.options
+        self._files, self._folder, self._clock = place.files, place.folder, place.clock
         limits = [options.ahead_bytes, options.segment_bytes // _SEGMENT_SHARE]
         if options.max_bytes is not None:
             limits.append(options.max_bytes // _FOLDER_SHARE)

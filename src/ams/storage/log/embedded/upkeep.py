@@ -15,24 +15,22 @@ from typing import NamedTuple, TypeVar
 
 import structlog
 
-from ams.core.clock import Clock, Milliseconds
+from ams.core.clock import Milliseconds
 from ams.core.errors import Damaged, LogUnavailable
 from ams.core.names import Offset, TopicId
 from ams.core.retention_clock import RetentionClock
 from ams.core.supervisor import Ticker
-from ams.storage.files import Disk, write_whole
+from ams.storage.files import write_whole
 from ams.storage.log.base import Owner
-from ams.storage.log.embedded.catalog import IndexDamaged, Segment, TopicState
+from ams.storage.log.embedded.catalog import Segment, TopicState
 from ams.storage.log.embedded.committer import Committer
 from ams.storage.log.embedded.group_commit import Chore, Control
 from ams.storage.log.embedded.journal import Journal
-from ams.storage.log.embedded.options import LogOptions
-from ams.storage.log.embedded.reader import DamageTracker
+from ams.storage.log.embedded.options import LogPlace
 from ams.storage.log.embedded.record import RecordKind
-from ams.storage.log.embedded.scan import Damage, scan
+from ams.storage.log.embedded.scan import scan
 from ams.storage.log.embedded.segment import HEAD_BYTES, SEAL_PART, Spares
 from ams.storage.log.embedded.segment_index import (
-    NO_KEYS,
     Directory,
     IndexHead,
     KeyFilter,
@@ -76,27 +74,18 @@ class Upkeep:
     """Background work of one log, in `rounds` of `retain`. A closed segment starts a round at once."""
 
     def __init__(
-        self,
-        state: LogState,
-        committer: Committer,
-        files: Disk,
-        clock: Clock,
-        options: LogOptions,
-        damage: DamageTracker,
-        spares: Spares,
-        retention_clock: RetentionClock,
+        self, state: LogState, committer: Committer, place: LogPlace, spares: Spares, retention_clock: RetentionClock,
         journal: Journal,
-    ) -> None:
-        self._state, self._journal = state, journal
-        self._data_folder = options.data_folder or state.folder
-        self._spares, self._committer, self._files = spares, committer, files
-        self._clock, self._options, self._damage = clock, options, damage
+    ) -> None:  # fmt: skip
+        self._state, self._journal, self._committer, self._spares = state, journal, committer, spares
+        self._files, self._clock, self._options = place.files, place.clock, place.options
+        self._data_folder = self._options.data_folder or place.folder
         self._reach: dict[int, tuple[int, dict[TopicId, TopicExtent]]] = {}  # by class: last sealed segment, ends
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="ams-log-upkeep")
         self._closed = False
         self._turn = asyncio.Lock()
-        self._rebuilding = asyncio.Lock()
-        self.rounds = Ticker("upkeep of the log", options.check_interval_ms / 1000, self._round)
+        self.rounds = Ticker("upkeep of the log", self._options.check_interval_ms / 1000, self._round)
+        state.on_unsealed = journal.on_due = self.rounds.soon
         self._retention_clock = retention_clock
         self._needed: NeededOffsets | None = None
         self._owners_over_limit: OwnersOverLimit = tuple
@@ -201,14 +190,6 @@ class Upkeep:
         room = free - self._options.min_free_bytes
         return stored + room if room > 0 else None  # a full disk refuses all appends anyway
 
-    async def look_up(self, ask: Callable[[], T]) -> T:
-        """Run a query on `SegmentCatalog`; loads missing pages and rebuilds damaged indexes."""
-        while True:
-            try:
-                return await self._state.catalog.pages.look_up(ask)
-            except IndexDamaged as broken:
-                await self._rebuild(broken)
-
     async def close(self) -> None:
         """Finish current writes. Call before the committer ends."""
         async with self._turn:
@@ -251,7 +232,7 @@ class Upkeep:
         self._reach[segment.kind.code] = (segment.sequence, reach)
         head = decode_head(data)
         assert head is not None
-        return head, decode_filter(data[head.filter_position :], head.keys) if head.keys else NO_KEYS
+        return head, decode_filter(data[head.filter_position :], head.keys)
 
     def _reach_before(self, segment: Segment, earlier: Sequence[Segment]) -> dict[TopicId, TopicExtent]:
         """Return the ends of topics before a segment: cached, from the previous index, or by a scan."""
@@ -296,7 +277,7 @@ class Upkeep:
             return
         self._state.has_dropped = False
         for segment in [each for each in self._state.catalog if each.head is not None]:
-            if not await self.look_up(partial(self._shares_of, segment)):
+            if not await self._state.look_up(partial(self._shares_of, segment)):
                 await self._cut_segment(segment, "dropped")
 
     async def _cut_large(self) -> None:
@@ -346,7 +327,7 @@ class Upkeep:
         for segment in sorted(sealed, key=lambda each: each.sequence):
             if self._needed is None and holding is None:
                 return segment
-            index = await self.look_up(partial(self._index_of, segment))
+            index = await self._state.look_up(partial(self._index_of, segment))
             if await self._on_thread(partial(self._is_unneeded, index, needed, holding)):
                 return segment
         return None
@@ -377,7 +358,7 @@ class Upkeep:
                 state.stored = max(state.stored + sign * size, 0)
 
     async def _sizes(self, segment: Segment) -> Mapping[TopicId, int]:
-        return {each.topic: each.bytes for each in await self.look_up(partial(self._shares_of, segment))}
+        return {each.topic: each.bytes for each in await self._state.look_up(partial(self._shares_of, segment))}
 
     async def _used_bytes(self) -> int:
         return await self._on_thread(lambda: self._files.used_bytes(self._data_folder))
@@ -416,10 +397,10 @@ class Upkeep:
     async def _ends_of_spread(self, segment: Segment) -> dict[TopicState, Offset]:
         catalog, bit = self._state.catalog, 1 << segment.kind.code
         if catalog.by_class[segment.kind.code][0] is not segment:
-            shares = await self.look_up(partial(self._shares_of, segment))
+            shares = await self._state.look_up(partial(self._shares_of, segment))
             return {self._state.topics[each.topic]: each.reach for each in shares if each.topic in self._state.topics}
         spread = [topic for topic in self._state.topics.values() if topic.is_spread and topic.classes & bit]
-        return {topic: await self.look_up(partial(catalog.end_in, segment, topic.id)) for topic in spread}
+        return {topic: await self._state.look_up(partial(catalog.end_in, segment, topic.id)) for topic in spread}
 
     async def _drop_older_in_other_classes(self, ends: dict[TopicState, Offset]) -> None:
         """Drop older messages of the topic from other classes too, so that kept offsets have no holes.
@@ -431,7 +412,7 @@ class Upkeep:
         for topic, end in ends.items():
             topic.oldest = max(topic.oldest, end)
         for topic, end in ends.items():
-            left = await self.look_up(partial(catalog.find, topic, before[topic]))
+            left = await self._state.look_up(partial(catalog.find, topic, before[topic]))
             if left is not None and left.entries.firsts[left.number] < end:
                 done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
                 self._committer.submit(Control(RecordKind.OLDEST, topic, done, oldest=topic.oldest))
@@ -452,26 +433,6 @@ class Upkeep:
             self._files.sync_folder(os.path.dirname(segment.path))
         if not keep_index:
             self._files.unlink(segment.index_path)
-
-    async def _rebuild(self, broken: IndexDamaged) -> None:
-        segment = broken.segment
-        async with self._rebuilding:
-            if segment.entries is not None or segment.sequence not in self._state.catalog.by_sequence:
-                return
-            self._damage.note(Damage(segment.index_path, 0, 0, f"index: {broken}"))
-            work = partial(scan, self._files, segment.path, segment.sequence, segment.length, closed=True)
-            found = await self._state.catalog.pages.on_thread(work)
-            if segment.sequence not in self._state.catalog.by_sequence:
-                return
-            for damage in found.damage:
-                self._damage.note(damage)
-            content = found.content
-            for topic in [topic for topic in content.topics if topic not in self._state.topics]:
-                del content.topics[topic]
-            segment.entries, segment.head, segment.filter = content, None, None
-            self._state.catalog.forget_index(segment)
-            self._state.unsealed.append(segment)
-            self.rounds.soon()
 
     async def _on_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)

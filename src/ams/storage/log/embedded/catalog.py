@@ -19,7 +19,7 @@ from ams.core.errors import Damaged, LogUnavailable
 from ams.core.names import Offset, TopicId
 from ams.storage.files import is_shortage
 from ams.storage.log.embedded.pages import NotLoaded, Pages
-from ams.storage.log.embedded.segment import CLASSES, CURSORS, RetentionClass
+from ams.storage.log.embedded.segment import CLASSES, CURSORS, RetentionClass, index_path
 from ams.storage.log.embedded.segment_index import (
     HEAD_BYTES,
     NO_EXTENT,
@@ -128,13 +128,17 @@ class Segment:
     kind: RetentionClass
     sequence: int
     path: str
-    index_path: str
     length: int
     entries: SegmentEntries | None = None  # its index, while in memory
     head: IndexHead | None = None  # of its index file, if any
     filter: KeyFilter | None = None  # of the keys in its index file; None: missing or damaged
     closed: bool = False  # no more appends
     cursors: int = 0  # commit of its last group of cursors; 0: no group that is missing in the image
+
+    @property
+    def index_path(self) -> str:
+        """Path of its index file."""
+        return index_path(self.path)
 
     def may_hold(self, hashed: bytes) -> bool:
         """Return False if the key with this hash is certainly not in it."""

@@ -278,7 +278,9 @@ class Committer:
 
     def _commit_class(self, writer: Writer, appends: Appends, size: int, now: Milliseconds) -> CommitOutcome:
         """Write appends of one class. A failed write does not raise: the outcome names its appends."""
-        outcome, cursors = CommitOutcome(writer.kind.code), self._cursors_beside(writer)
+        has_gap = self._large is not None and self._large.writer is writer  # the gap has space for appends only
+        cursors = self._cursors if self._options.sync == "always" and not has_gap else None
+        outcome = CommitOutcome(writer.kind.code)
         try:
             self._make_ready(writer, size + (len(cursors.body) if cursors else 0), now, outcome)
             self._commit += 1
@@ -293,10 +295,6 @@ class Committer:
         if cursors:
             outcome.cursors, self._cursors, self._cursors_commit = cursors, None, self._commit
         return outcome
-
-    def _cursors_beside(self, writer: Writer) -> CursorGroup | None:
-        has_gap = self._large is not None and self._large.writer is writer  # the gap has space for appends only
-        return self._cursors if self._options.sync == "always" and not has_gap else None
 
     def _commit_cursors(self, group: CursorGroup) -> None:
         """Store cursors in their own chain, without a check of free space: they must work on a full disk."""
@@ -314,9 +312,8 @@ class Committer:
                 return
             self._cursors = None
             in_doubt = any(each.needs_successor for each in group.tried)
-            failed = CommitOutcome(writer.kind.code, cursors=group)
-            failed.cursors_error = OutcomeUnknown() if in_doubt else LogUnavailable(str(error))
-            self._report([failed], [])
+            failure = OutcomeUnknown() if in_doubt else LogUnavailable(str(error))
+            self._report([CommitOutcome(writer.kind.code, cursors=group, cursors_error=failure)], [])
             return
         outcome.cursors, self._cursors, self._cursors_commit = group, None, self._commit
         self._note_write(writer, now, outcome)

@@ -44,7 +44,7 @@ class EmbeddedLog:
     def __init__(
         self, restored: Restored, place: LogPlace, supervisor: Supervisor, retention_clock: RetentionClock
     ) -> None:
-        self.recovered: Recovery = restored.report
+        self.recovered = Recovery(tuple(restored.trimmed), tuple(restored.damage))
         self._loop = asyncio.get_running_loop()
         self._options, self._supervisor = place.options, supervisor
         self._spares = Spares(place)
@@ -55,7 +55,7 @@ class EmbeddedLog:
         self._state = LogState(place.folder, restored.topics, catalog, restored.commit, restored.table)
         self._state.unsealed += [each for each in catalog if each.closed and each.head is None]
         self._damage = self._state.damage
-        for damage in restored.report.damage:
+        for damage in restored.damage:
             self._damage.note(damage)
         by_class = writers(place, self._spares, restored.sequence, restored.open)
         self._committer = Committer(
@@ -92,7 +92,7 @@ class EmbeddedLog:
         """
         place = LogPlace(folder, files or Disk(), clock or SystemClock(), options or LogOptions())
         restored = await asyncio.to_thread(recover, place.files, folder, place.options)
-        for trimmed in restored.report.trimmed:
+        for trimmed in restored.trimmed:
             logger.warning("log.trimmed", **trimmed._asdict())
         supervisor = supervisor or Supervisor()
         log = cls(restored, place, supervisor, retention_clock or RetentionClock(place.clock))

@@ -175,8 +175,7 @@ class EmbeddedReader:
 
 class _Batch(PendingRead):
     def __init__(self, start: Offset, max_messages: int, max_bytes: int) -> None:
-        super().__init__(max_messages, max_bytes)
-        self.offset = start  # of the next message
+        super().__init__(start, max_messages, max_bytes)
         self.has_turn = False  # whether it holds the semaphore of large reads, until it ends
 
     def take_record(self, run: Run) -> None:
@@ -184,8 +183,7 @@ class _Batch(PendingRead):
         if run.first > self.offset:
             self.stop_at_gap()
         if not self.full and run.end > self.offset:
-            self.take(run, self.offset)
-            self.offset = self.runs[-1].end
+            self.take(run)
 
     def stop_at_gap(self) -> None:
         """End before missing messages. An empty batch continues after them."""

@@ -34,7 +34,6 @@ from ams.storage.log.embedded.segment import (
     decode_head,
     head_is_whole,
     image_path,
-    index_path,
     log_path,
     sequence_of,
 )
@@ -46,8 +45,8 @@ _COPY_BYTES = 4 * 1024 * 1024
 class Recovery(NamedTuple):
     """Report of a recovery."""
 
-    trimmed: tuple[Trimmed, ...] = ()
-    damage: tuple[Damage, ...] = ()
+    trimmed: tuple[Trimmed, ...]
+    damage: tuple[Damage, ...]
 
 
 @dataclass(slots=True)
@@ -61,7 +60,8 @@ class Restored:
     commit: int = 0
     sequence: int = 0
     table: str | None = None  # path of the index file with the newest table
-    report: Recovery = Recovery()
+    trimmed: list[Trimmed] = field(default_factory=list)
+    damage: list[Damage] = field(default_factory=list)
 
 
 def recover(files: Disk, folder: str, options: LogOptions) -> Restored:
@@ -76,8 +76,6 @@ class _RecoveryRun:
     def __init__(self, files: Disk, folder: str, options: LogOptions) -> None:
         self._files, self._folder, self._options = files, folder, options
         self._log = Restored()
-        self._trimmed: list[Trimmed] = []
-        self._damage: list[Damage] = []
         self._heads: dict[str, IndexHead] = {}  # of every readable index file, by its path
         self._indexed: set[int] = set()  # segments with an index file, also a damaged one: they were durable before
         self._scanned: dict[int, Scanned] = {}
@@ -102,7 +100,6 @@ class _RecoveryRun:
         self._log.segments = [segment for segments in by_class for segment in segments]
         for segment in self._log.segments:
             self._complete(segment)
-        self._log.report = Recovery(tuple(self._trimmed), tuple(self._damage))
         return self._log
 
     def _segments(self, kind: RetentionClass) -> list[Segment]:
@@ -119,7 +116,7 @@ class _RecoveryRun:
                 logs.append(sequence)
                 continue
             self._indexed.add(sequence)
-            path = index_path(self._folder, kind, sequence)
+            path = os.path.join(place, name)
             head = read_head(self._files, path, kind.code, sequence)
             if head is None:
                 self._note_damage(path, 0, "index header checksum")
@@ -130,7 +127,7 @@ class _RecoveryRun:
     def _segment(self, kind: RetentionClass, sequence: int) -> Segment:
         path = log_path(self._folder, kind, sequence)
         size = self._size(path)
-        segment = Segment(kind, sequence, path, index_path(self._folder, kind, sequence), size)
+        segment = Segment(kind, sequence, path, size)
         segment.head = self._heads.get(segment.index_path)
         if segment.head is not None:
             segment.length, segment.closed = segment.head.length, True
@@ -213,7 +210,7 @@ class _RecoveryRun:
         segment.length = max(found.end, HEAD_BYTES) if found.torn else min(limit, size)
         segment.closed = True
         self._scanned[segment.sequence] = found
-        self._damage += found.damage
+        self._log.damage += found.damage
         self._log.commit = max(self._log.commit, found.commit)
         self._trim(segment, size, found)
 
@@ -222,7 +219,7 @@ class _RecoveryRun:
             if size > segment.length:
                 reason = found.torn or "refused by the disk"
                 if not found.unwritten:
-                    self._trimmed.append(Trimmed(segment.path, segment.length, size - segment.length, reason))
+                    self._log.trimmed.append(Trimmed(segment.path, segment.length, size - segment.length, reason))
                 self._files.truncate(handle, segment.length)
             # The sync of unconfirmed bytes may have failed. Then the kernel takes them as clean: write them again.
             position, end = found.durable, min(size, segment.length)
@@ -275,13 +272,13 @@ class _RecoveryRun:
         records = [each for found in self._scanned.values() for each in found.cursors]
         kept, is_whole = in_order(records, journal.image)
         place = os.path.join(self._folder, CURSORS.name)
-        if not is_whole and not self._damage and not self._files.names(place):
+        if not is_whole and not self._log.damage and not self._files.names(place):
             # An operator moved the folder away. Groups beside messages are outdated: an empty image cancels them.
             kept, journal.image = [], self._log.commit
             write_image(self._files, self._folder, journal.image, Milliseconds(0), ())
             self._note_damage(place, 0, "the cursors were set aside, and none is left")
         elif not is_whole:
-            if not self._damage:
+            if not self._log.damage:
                 raise Unusable(
                     f"log folder {self._folder}: groups of cursors are missing, or their image is older than they are; "
                     + RESTORE_HINT
@@ -323,7 +320,7 @@ class _RecoveryRun:
                 segment.filter = read_filter(self._files, segment.index_path, segment.head)
 
     def _note_damage(self, path: str, position: int, reason: str, length: int = 0) -> None:
-        self._damage.append(Damage(path, position, length, reason))
+        self._log.damage.append(Damage(path, position, length, reason))
 
     def _size(self, path: str) -> int:
         with open_file(self._files, path) as handle:

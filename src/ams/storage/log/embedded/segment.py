@@ -136,9 +136,9 @@ def log_path(folder: str, kind: RetentionClass, sequence: int) -> str:
     return os.path.join(folder, kind.name, f"{sequence:016d}.log")
 
 
-def index_path(folder: str, kind: RetentionClass, sequence: int) -> str:
-    """Return the path of a segment's index."""
-    return os.path.join(folder, kind.name, f"{sequence:016d}.idx")
+def index_path(path: str) -> str:
+    """Return the path of the index of a segment."""
+    return os.path.splitext(path)[0] + ".idx"
 
 
 def image_path(folder: str, commit: int) -> str:
@@ -321,10 +321,7 @@ class Writer:
         return segment
 
     def begin(self, now: Milliseconds) -> OpenSegment:
-        """Create the next segment, or reuse a spare, with durable name and header. Raises `OSError`.
-
-        The header cuts off a failed predecessor.
-        """
+        """Create the next segment, or reuse a spare, durably. Its header cuts off a failed one. Raises `OSError`."""
         sequence = next(self._sequences)
         path = log_path(self._folder, self.kind, sequence)
         reused = self._reuse(sequence, path, now)

@@ -22,7 +22,7 @@ from ams.storage.log.embedded.group_commit import Append, CommitOutcome, Control
 from ams.storage.log.embedded.options import LogOptions
 from ams.storage.log.embedded.record import RecordKind
 from ams.storage.log.embedded.scan import Damage, DamageTracker, scan
-from ams.storage.log.embedded.segment import CHAINS, CURSORS, HEAD_BYTES, IMAGE_SUFFIX, index_path, sequence_of
+from ams.storage.log.embedded.segment import CHAINS, CURSORS, HEAD_BYTES, IMAGE_SUFFIX, sequence_of
 from ams.storage.log.embedded.segment_index import KEYED_RESULT, SegmentEntries
 
 T = TypeVar("T")
@@ -57,8 +57,7 @@ class LogState:
         """Make an outcome of the committer visible: topic ends, record positions, answers."""
         if outcome.begun is not None:
             begun, kind = outcome.begun, CHAINS[outcome.code]
-            path = index_path(self.folder, kind, begun.sequence)
-            self.catalog.add(Segment(kind, begun.sequence, begun.path, path, HEAD_BYTES, SegmentEntries()))
+            self.catalog.add(Segment(kind, begun.sequence, begun.path, HEAD_BYTES, SegmentEntries()))
         if outcome.sequence:
             segment = self.catalog.by_sequence[outcome.sequence]
             segment.length = outcome.length
@@ -110,17 +109,16 @@ class LogState:
 
     def parts(self) -> Sequence[LogFile]:
         """Return the files of the log with their valid lengths: no message is cut in half."""
-        parts: list[LogFile] = []
+        files: dict[str, int | None] = {}
         for segment in (*self.catalog, *self.catalog.chain):
             if segment.length > HEAD_BYTES:
-                parts.append(LogFile(os.path.relpath(segment.path, self.folder), segment.length))
+                files[segment.path] = segment.length
             if segment.head is not None:
-                parts.append(LogFile(os.path.relpath(segment.index_path, self.folder), None))
-        parts += [LogFile(os.path.relpath(path, self.folder), None) for path in self.images()]
-        table = self.table and os.path.relpath(self.table, self.folder)
-        if table and all(each.name != table for each in parts):  # its segment is deleted
-            parts.append(LogFile(table, None))
-        return parts
+                files[segment.index_path] = None
+        files |= dict.fromkeys(self.images())
+        if self.table is not None:  # its segment may be deleted
+            files[self.table] = None
+        return [LogFile(os.path.relpath(path, self.folder), length) for path, length in files.items()]
 
     def forget_key(self, hashed: bytes) -> None:
         """Wake calls that wait for the append with this key."""

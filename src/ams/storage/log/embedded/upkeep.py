@@ -22,6 +22,7 @@ from ams.core.retention_clock import RetentionClock
 from ams.core.supervisor import Ticker
 from ams.storage.files import write_whole
 from ams.storage.log.base import Owner
+from ams.storage.log.embedded import segment_index
 from ams.storage.log.embedded.catalog import Segment, TopicState
 from ams.storage.log.embedded.committer import Committer
 from ams.storage.log.embedded.group_commit import Chore, Control
@@ -30,17 +31,7 @@ from ams.storage.log.embedded.options import LogPlace
 from ams.storage.log.embedded.record import RecordKind
 from ams.storage.log.embedded.scan import scan
 from ams.storage.log.embedded.segment import HEAD_BYTES, SEAL_PART, Spares
-from ams.storage.log.embedded.segment_index import (
-    Directory,
-    IndexHead,
-    KeyFilter,
-    SegmentEntries,
-    TopicExtent,
-    decode_filter,
-    decode_head,
-    encode_index,
-    read_directory,
-)
+from ams.storage.log.embedded.segment_index import Directory, IndexHead, KeyFilter, SegmentEntries, TopicExtent
 from ams.storage.log.embedded.state import LogFile, LogState
 
 NeededOffsets = Callable[[], Awaitable[Mapping[TopicId, Offset]]]  # the first offset of each topic to protect
@@ -145,10 +136,7 @@ class Upkeep:
 
     @contextlib.asynccontextmanager
     async def keep_files(self) -> AsyncIterator[Callable[[], Awaitable[Sequence[LogFile]]]]:
-        """Delete no file until the block ends, for a backup. Yields the function that lists the log's files.
-
-        No index is written before that.
-        """
+        """Delete no file until the block ends; write no index until the yielded function has listed the log's files."""
         copy = object()
 
         async def parts() -> Sequence[LogFile]:
@@ -227,12 +215,14 @@ class Upkeep:
         reach = self._reach_before(segment, earlier) | _own_reach(segment.entries)
         commit = self._state.commit  # read before the rows: newer ones do no harm
         rows = [topic.row() for topic in list(self._state.topics.values())]
-        data = encode_index(segment.kind.code, segment.sequence, segment.length, commit, rows, segment.entries, reach)
+        data = segment_index.encode_index(
+            segment.kind.code, segment.sequence, segment.length, commit, rows, segment.entries, reach
+        )
         write_whole(self._files, segment.index_path, data)
         self._reach[segment.kind.code] = (segment.sequence, reach)
-        head = decode_head(data)
+        head = segment_index.decode_head(data)
         assert head is not None
-        return head, decode_filter(data[head.filter_position :], head.keys)
+        return head, segment_index.decode_filter(data[head.filter_position :], head.keys)
 
     def _reach_before(self, segment: Segment, earlier: Sequence[Segment]) -> dict[TopicId, TopicExtent]:
         """Return the ends of topics before a segment: cached, from the previous index, or by a scan."""
@@ -245,7 +235,7 @@ class Upkeep:
         for each in reversed(earlier):
             if each.head is not None:
                 with contextlib.suppress(Damaged):  # then scan
-                    rows = read_directory(self._files, each.index_path, each.head).rows()
+                    rows = segment_index.read_directory(self._files, each.index_path, each.head).rows()
                     own.append({row.topic: TopicExtent(row.reach, row.reach_time) for row in rows})
                     break
             content = each.entries or scan(self._files, each.path, each.sequence, each.length, closed=True).content

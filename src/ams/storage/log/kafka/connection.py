@@ -197,16 +197,10 @@ class Leaders:
 
 
 def _leader(code: int, partitions: Any) -> NodeId | Exception:
-    if code:
-        return _error(code)
-    for problem, number, leader, *_ in partitions:
-        if number == 0:
-            return NodeId(leader) if leader >= 0 else _error(problem)
-    return _error(0)
-
-
-def _error(code: int) -> Exception:
-    error: Exception = error_of(code) or LeaderNotAvailableError()
+    problem, leader = next(((problem, leader) for problem, number, leader, *_ in partitions if number == 0), (0, -1))
+    if not code and leader >= 0:
+        return NodeId(leader)
+    error: Exception = error_of(code or problem) or LeaderNotAvailableError()
     return error
 
 

@@ -278,19 +278,19 @@ class KafkaReader:
 
     async def read(self, partition: Partition, start: Offset, *, max_messages: int, max_bytes: int) -> Runs:
         """Return messages from `start` on (`Log.read`). Raises `LogUnavailable` and `TopicGone`."""
-        pending, topic, until = PendingRead(max_messages, max_bytes), partition.topic, self._connection.deadline()
-        start = max(start, partition.first)
+        start, topic, until = max(start, partition.first), partition.topic, self._connection.deadline()
+        pending = PendingRead(start, max_messages, max_bytes)
         try:
-            position = self._from_memory(pending, topic, start)
-            end = await self.end(partition) if not pending.full and self._cache.ends_at(topic, position) else None
-            while not pending.full and (end is None or position < end):
-                position, seen = await self._fetch_more(pending, partition, position, until)
-                if not pending.full and end is None and position >= seen:
+            self._fill_from_memory(pending, topic)
+            end = await self.end(partition) if not pending.full and self._cache.ends_at(topic, pending.offset) else None
+            while not pending.full and (end is None or pending.offset < end):
+                seen = await self._fetch_more(pending, partition, until)
+                if not pending.full and end is None and pending.offset >= seen:
                     end = await self.end(partition)
         except KafkaError as error:
             raise LogUnavailable from error
-        if end == position:
-            self._cache.begin(topic, position, position, [])
+        if end == pending.offset:
+            self._cache.begin(topic, end, end, [])
         if pending.runs:
             self._ahead.note_end(topic, start, pending.runs[-1].end)
         return Runs(pending.runs)
@@ -363,39 +363,38 @@ class KafkaReader:
         await self.end.close()
         await self._sequels.close()
 
-    def _from_memory(self, pending: PendingRead, topic: TopicId, position: Offset) -> Offset:
+    def _fill_from_memory(self, pending: PendingRead, topic: TopicId) -> None:
         while not pending.full:
             cached_range = self._cache.cached_range(topic)
-            if cached_range is None or not cached_range.covers(position):
-                cached_range = self._ahead.cached_range(topic, position)
+            if cached_range is None or not cached_range.covers(pending.offset):
+                cached_range = self._ahead.cached_range(topic, pending.offset)
             if cached_range is None:
                 break
-            position = cached_range.fill(pending, position)
-        return position
+            cached_range.fill(pending)
 
-    async def _fetch_more(
-        self, pending: PendingRead, partition: Partition, position: Offset, until: float
-    ) -> tuple[Offset, Offset]:
-        """Fetch once; return the next position and the end. Raises `LogUnavailable` if the leader lags for too long."""
-        fetched = await self._fetch(pending, partition, position, until)
-        if fetched.next == position:
+    async def _fetch_more(self, pending: PendingRead, partition: Partition, until: float) -> Offset:
+        """Fetch once; return the topic's end. Raises `LogUnavailable` if the leader lags for too long."""
+        fetched = await self._fetch(pending, partition, until)
+        if fetched.next == pending.offset:
             # The leader lags: it does not return messages below the end it reported.
             if asyncio.get_running_loop().time() + LAG_SECONDS > until:
                 raise LogUnavailable from KafkaError("the leader lags behind")
             await asyncio.sleep(LAG_SECONDS)
-            return position, fetched.end
+            return fetched.end
         if runs := fetched.runs:
             size = sum([run.size for run in runs]) // sum([len(run.fragments) for run in runs]) + 16
             self._sizes[partition.topic] = (self._sizes.get(partition.topic, size) * 3 + size) // 4
-        found = CachedRange(position, fetched.next, fetched.runs)
-        position = found.fill(pending, position)
+        found = CachedRange(pending.offset, fetched.next, fetched.runs)
+        found.fill(pending)
         if fetched.next >= fetched.end:
             self._cache.begin(partition.topic, found.start, found.next, found.runs)
-        elif position < found.next:
+        elif pending.offset < found.next:
             self._ahead.keep(partition.topic, found)
-        return self._from_memory(pending, partition.topic, position), fetched.end
+        self._fill_from_memory(pending, partition.topic)
+        return fetched.end
 
-    async def _fetch(self, pending: PendingRead, partition: Partition, position: Offset, until: float) -> Fetched:
+    async def _fetch(self, pending: PendingRead, partition: Partition, until: float) -> Fetched:
+        position = pending.offset
         try:
             if self._ahead.size(partition.topic, position):
                 return await self._sequels((partition, position))

@@ -232,16 +232,9 @@ class Packed:
         return len(note)
 
     def _add_record(
-        self,
-        topic: TopicState,
-        first: Offset,
-        time: Milliseconds,
-        heads: Sequence[int],
-        notes: Sequence[bytes],
-        fragments: Sequence[Fragment],
-        has_ordering_keys: bool,
-        last: bool = True,
-    ) -> None:
+        self, topic: TopicState, first: Offset, time: Milliseconds, heads: Sequence[int], notes: Sequence[bytes],
+        fragments: Sequence[Fragment], has_ordering_keys: bool, last: bool = True,
+    ) -> None:  # fmt: skip
         length = encode_messages(
             self.parts, self._stamp, topic.id, first, time, heads, notes, fragments, last, has_ordering_keys
         )

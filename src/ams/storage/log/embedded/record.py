@@ -126,17 +126,9 @@ def encode_control(
 
 
 def encode_messages(
-    parts: list[bytes],
-    stamp: Stamp,
-    topic: TopicId,
-    first: Offset,
-    time: Milliseconds,
-    heads: Sequence[int],
-    notes: Sequence[bytes],
-    fragments: Sequence[Fragment],
-    last: bool,
-    has_ordering_keys: bool,
-) -> int:
+    parts: list[bytes], stamp: Stamp, topic: TopicId, first: Offset, time: Milliseconds, heads: Sequence[int],
+    notes: Sequence[bytes], fragments: Sequence[Fragment], last: bool, has_ordering_keys: bool,
+) -> int:  # fmt: skip
     """Append the encoded messages record to `parts`; return its length.
 
     Args:

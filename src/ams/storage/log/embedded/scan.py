@@ -273,15 +273,9 @@ class _Scanner:
 
 
 def scan(
-    files: Disk,
-    path: str,
-    sequence: int,
-    length: int | None = None,
-    *,
-    closed: bool,
-    known: Mapping[TopicId, int] | None = None,
-    cursors_known: int = 0,
-) -> Scanned:
+    files: Disk, path: str, sequence: int, length: int | None = None, *, closed: bool,
+    known: Mapping[TopicId, int] | None = None, cursors_known: int = 0,
+) -> Scanned:  # fmt: skip
     """Scan a segment up to `length` or its end; raises `OSError`."""
     with open_file(files, path) as handle:
         size = files.size(handle)

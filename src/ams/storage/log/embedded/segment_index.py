@@ -224,14 +224,9 @@ NO_EXTENT = TopicExtent(Offset(0), Milliseconds(0))
 
 
 def encode_index(
-    class_code: int,
-    sequence: int,
-    length: int,
-    commit: int,
-    table: Iterable[TopicRow],
-    content: SegmentEntries,
+    class_code: int, sequence: int, length: int, commit: int, table: Iterable[TopicRow], content: SegmentEntries,
     reach: Mapping[TopicId, TopicExtent],
-) -> bytes:
+) -> bytes:  # fmt: skip
     """Return the index file of a segment; `reach` has the end of each topic in the class, with this segment."""
     rows, blocks = _rows_and_blocks(sorted(table), content, reach)
     hashes = sorted(content.keys)

@@ -276,17 +276,13 @@ class Upkeep:
         sealed_all = False
         needed = await self._needed() if self._needed else {}
         while await self._used_bytes() > self._options.max_bytes:
-            oldest = await self._oldest_unneeded(needed)
-            if oldest is not None:
-                await self._cut_segment(oldest, "size")
-            elif await self._on_thread(self._spares.give_up):
+            if await self._cut_oldest("size", needed) or await self._on_thread(self._spares.give_up):
                 continue
-            elif sealed_all:
+            if sealed_all:
                 return
-            else:
-                sealed_all = True
-                await self._seal_all()
-                await self._drop_old_table()
+            sealed_all = True
+            await self._seal_all()
+            await self._drop_old_table()
 
     async def _cut_for_quotas(self) -> None:
         """Free space for owners over their limits: delete segments with their messages that nobody needs."""
@@ -301,26 +297,26 @@ class Upkeep:
                     topics.update(owner.topics)
             if not topics:
                 return
-            oldest = await self._oldest_unneeded(await self._needed(), topics)
-            if oldest is not None:
-                await self._cut_segment(oldest, "quota")
-            elif sealed_all:
+            if await self._cut_oldest("quota", await self._needed(), topics):
+                continue
+            if sealed_all:
                 return
-            else:
-                sealed_all = True
-                await self._seal_all()
+            sealed_all = True
+            await self._seal_all()
 
-    async def _oldest_unneeded(
-        self, needed: Mapping[TopicId, Offset], holding: Collection[TopicId] | None = None
-    ) -> Segment | None:
+    async def _cut_oldest(
+        self, reason: str, needed: Mapping[TopicId, Offset], holding: Collection[TopicId] | None = None
+    ) -> bool:
+        """Delete the oldest segment without needed messages, if any, and with messages of `holding`."""
         sealed = [each for each in self._state.catalog if each.head is not None]
         for segment in sorted(sealed, key=lambda each: each.sequence):
-            if self._needed is None and holding is None:
-                return segment
-            index = await self._state.look_up(partial(self._index_of, segment))
-            if await self._on_thread(partial(self._is_unneeded, index, needed, holding)):
-                return segment
-        return None
+            if self._needed is not None:
+                index = await self._state.look_up(partial(self._index_of, segment))
+                if not await self._on_thread(partial(self._is_unneeded, index, needed, holding)):
+                    continue
+            await self._cut_segment(segment, reason)
+            return True
+        return False
 
     def _is_unneeded(self, index: Index, needed: Mapping[TopicId, Offset], holding: Collection[TopicId] | None) -> bool:
         """Return whether a segment has messages of `holding` and no needed ones. Slow: runs on the thread."""

@@ -110,11 +110,6 @@ class TopicState:
             self.quiet.set_result(None)
             self.quiet = None
 
-    @property
-    def is_spread(self) -> bool:
-        """True if more than one class may have its messages."""
-        return self.classes & (self.classes - 1) != 0
-
     def row(self) -> TopicRow:
         """Return the row for the table of topics, which outlives the segments."""
         tail = self.tail
@@ -266,7 +261,7 @@ class SegmentCatalog:
             data = self._read_bytes(segment, head.directory_bytes, HEAD_BYTES)
             return _guard_index_read(segment, lambda: Directory(head, data))
 
-        raise NotLoaded((segment.sequence, "directory"), load, lambda directory: directory.weight)
+        raise NotLoaded((segment.sequence, "directory"), load, lambda _: 2 * head.directory_bytes)
 
     def _near(self, topic: TopicState, offset: Offset) -> IndexPosition | None:
         segments = self.by_class[topic.kind.code]

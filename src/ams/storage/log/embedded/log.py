@@ -298,8 +298,7 @@ class EmbeddedLog:
         await self._state.catalog.pages.close()
 
     def _topic(self, topic: TopicId) -> TopicState:
-        if self._closed or self._failed:
-            raise LogUnavailable
+        self._check_open()
         state = self._state.topics.get(topic)
         if state is None or state.leaving:
             raise TopicGone

@@ -269,11 +269,6 @@ class Directory:
         self._positions = from_bytes("Q", data[fences + 2 * size : fences + 3 * size])
         self._key_fences = fences + 3 * size
 
-    @property
-    def weight(self) -> int:
-        """Memory size in bytes."""
-        return 2 * len(self._data)
-
     def rows(self) -> Iterator[TopicRow]:
         """Yield every row."""
         for fields in _ROW.iter_unpack(self._data[: self.head.rows * _ROW.size]):

@@ -385,7 +385,7 @@ class Upkeep:
         if catalog.by_class[segment.kind.code][0] is not segment:
             shares = await self._state.look_up(partial(self._shares_of, segment))
             return {self._state.topics[each.topic]: each.reach for each in shares if each.topic in self._state.topics}
-        spread = [topic for topic in self._state.topics.values() if topic.is_spread and topic.classes & bit]
+        spread = [each for each in self._state.topics.values() if each.classes & bit and each.classes != bit]
         return {topic: await self._state.look_up(partial(catalog.end_in, segment, topic.id)) for topic in spread}
 
     async def _drop_older_in_other_classes(self, ends: dict[TopicState, Offset]) -> None:

@@ -74,12 +74,7 @@ class KafkaLog:
         supervisor: Supervisor | None = None,
         retention_clock: RetentionClock | None = None,
     ) -> Self:
-        """Connect to the brokers, or retry in the background.
-
-        Args:
-            store: the caller closes it.
-            retention_clock: for the expiry of messages after a shorter retention; default: its own.
-        """
+        """Connect to the brokers, or retry in the background. The caller closes `store`."""
         log = cls(await KafkaConnection.open(options), options, store, supervisor, retention_clock)
         with contextlib.suppress(LogUnavailable):  # background rounds try again
             await log._sender.identify()
@@ -134,11 +129,7 @@ class KafkaLog:
             held.set_result(None)
 
     async def set_retention(self, topic: TopicId, retention: Milliseconds | None) -> None:
-        """Change a topic's retention (`Log.set_retention`).
-
-        Brokers delete whole segments when all of their messages have expired. Messages that a shorter retention expires
-        are deleted at once.
-        """
+        """Change a topic's retention (`Log.set_retention`). Messages that a shorter one expires are deleted at once."""
         partition = await self._partition(topic)
         before = await self._topics.settings(partition)
         await self._topics.set_age(partition, retention)
@@ -197,11 +188,7 @@ class KafkaLog:
         return {partition.topic: bounds for partition, bounds in found.items()}
 
     async def totals(self, topic: TopicId) -> Totals:
-        """Return the totals of a topic (`Log.totals`).
-
-        The count of messages is exact. Bytes lack the last second of killed nodes. The time is None if the brokers have
-        deleted all messages.
-        """
+        """Return a topic's totals. Bytes lack the last second of killed nodes; no time if all messages are deleted."""
         partition = await self._partition(topic)
         size = await self._sizes.of(topic)
         end = await self._guard(partition, self._reader.end(partition))

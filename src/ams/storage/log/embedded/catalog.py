@@ -197,8 +197,15 @@ class SegmentCatalog:
 
     def find(self, topic: TopicState, offset: Offset) -> IndexPosition | None:
         """Return the position of `offset` or of the first message after it, or None."""
-        if (near := self._near(topic, offset)) is not None:
-            return near
+        segments = self.by_class[topic.kind.code]
+        if segments and (last := segments[-1]).entries is not None:
+            entries = last.entries.topics.get(topic.id)
+            if entries is not None and entries.holds(offset):
+                return IndexPosition(last, entries, entries.at(offset))
+        if (hinted := self.by_sequence.get(topic.hint)) is not None:
+            place = self._in_segment(hinted, topic.id, offset)
+            if place is not None and place.entries.holds(offset):
+                return place
         found = [place for segments in self.by_class if (place := self._in_class(segments, topic.id, offset))]
         if not found:
             return None
@@ -262,17 +269,6 @@ class SegmentCatalog:
             return _guard_index_read(segment, lambda: Directory(head, data))
 
         raise NotLoaded((segment.sequence, "directory"), load, lambda _: 2 * head.directory_bytes)
-
-    def _near(self, topic: TopicState, offset: Offset) -> IndexPosition | None:
-        segments = self.by_class[topic.kind.code]
-        last = segments[-1] if segments else None
-        if last is not None and last.entries is not None:
-            entries = last.entries.topics.get(topic.id)
-            if entries is not None and entries.holds(offset):
-                return IndexPosition(last, entries, entries.at(offset))
-        hinted = self.by_sequence.get(topic.hint)
-        place = self._in_segment(hinted, topic.id, offset) if hinted is not None else None
-        return place if place is not None and place.entries.holds(offset) else None
 
     def _in_class(self, segments: list[Segment], topic: TopicId, offset: Offset) -> IndexPosition | None:
         start, numbers = 0, range(len(segments))

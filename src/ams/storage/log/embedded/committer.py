@@ -14,7 +14,7 @@ import errno
 import os
 import queue
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import cast
 
@@ -257,7 +257,11 @@ class Committer:
         self._report(outcomes + begun, [])
 
     def _commit_appends(self, group: Appends, now: Milliseconds) -> list[CommitOutcome]:
-        by_class = _by_class(group)
+        codes = {topic.kind.code for topic in group}
+        by_class: dict[int, Appends] = {
+            code: group if len(codes) == 1 else {topic: group[topic] for topic in group if topic.kind.code == code}
+            for code in codes
+        }
         sizes = {code: sum([append.size for append in _all(appends)]) for code, appends in by_class.items()}
         size = sum(sizes.values())
         if size > self._options.group_bytes:  # a single append
@@ -529,13 +533,6 @@ class Committer:
             except OSError as error:
                 logger.error("log.not_marked", reason=error.strerror)
                 writer.abandon()
-
-
-def _by_class(group: Appends) -> Mapping[int, Appends]:
-    codes = {topic.kind.code for topic in group}
-    if len(codes) == 1:
-        return {codes.pop(): group}
-    return {code: {topic: group[topic] for topic in group if topic.kind.code == code} for code in codes}
 
 
 def _all(appends: Appends) -> Iterable[Append]:

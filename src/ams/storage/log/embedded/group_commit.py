@@ -210,11 +210,15 @@ class Packed:
         return Tail(end, time, published, self._stamp.commit)
 
     def _add_large(self, topic: TopicState, first: Offset, time: Milliseconds, append: Append) -> None:
-        fragments, start, has_keys = append.fragments, 0, append.has_ordering_keys
-        for stop in _record_ends(fragments):
+        fragments, start, size, has_keys = append.fragments, 0, 0, append.has_ordering_keys
+        ends = list(accumulate(map(len, fragments)))
+        while ends[-1] - size > RECORD_BYTES:
+            stop = max(start + 1, bisect_right(ends, size + RECORD_BYTES, start))
+            if stop == len(ends):
+                break
             head = (stop - start, 0, 0)
             self._add_record(topic, first, time, head, (), fragments[start:stop], has_keys, last=False)
-            first, start = Offset(first + stop - start), stop
+            first, start, size = Offset(first + stop - start), stop, ends[stop - 1]
         self._add_last(topic, first, time, append, fragments[start:])
 
     def _add_last(
@@ -248,17 +252,6 @@ def pack(topics: Appends, segment: OpenSegment, commit: int, now: Milliseconds, 
     for topic, appends in topics.items():
         packed.add(topic, appends, now)
     return packed
-
-
-def _record_ends(fragments: Sequence[Fragment]) -> Iterator[int]:
-    ends = list(accumulate(map(len, fragments)))
-    start = size = 0
-    while ends[-1] - size > RECORD_BYTES:
-        start = max(start + 1, bisect_right(ends, size + RECORD_BYTES, start))
-        if start == len(ends):
-            return
-        yield start
-        size = ends[start - 1]
 
 
 def load_appends(

@@ -311,11 +311,8 @@ class EmbeddedLog:
     async def _topic_after_expiry(self, topic: TopicId) -> TopicState:
         state = self._topic(topic)
         now = self._retention_clock.wall()
-        if now >= state.age_due:
-            await self._age(state, now)
-        return state
-
-    async def _age(self, state: TopicState, now: Milliseconds) -> None:
+        if now < state.age_due:
+            return state
         retention = state.retention or self._options.retention
         find = self._state.catalog.find
         state.age_due = Milliseconds(now + _MAX_AGE_CHECK_MS)
@@ -329,6 +326,7 @@ class EmbeddedLog:
         state.oldest = max(state.oldest, first)
         time = now if place is None else place.entries.times[place.number]
         state.age_due = Milliseconds(max(time + retention + 1, now + _MAX_AGE_CHECK_MS))
+        return state
 
     async def _wait_for_release(self, topic: TopicState) -> None:
         await topic.wait_for_release()

@@ -331,7 +331,13 @@ class Writer:
                 self._write_head(handle, SegmentHead(self.kind.code, sequence, now, self._cut))
             self._files.sync_folder(os.path.dirname(path))
         except OSError:
-            self._take_back(handle, path)
+            with contextlib.suppress(OSError):
+                if self._files.size(handle) > HEAD_BYTES:  # a spare: if a power loss brings it back it must be empty
+                    self._files.truncate(handle, HEAD_BYTES)
+                    self._files.sync(handle)
+            self._close(handle)
+            with contextlib.suppress(OSError):
+                self._files.unlink(path)
             raise
         self._cut = None
         self.open = OpenSegment(sequence, path, handle, HEAD_BYTES, HEAD_BYTES, size=held)
@@ -356,15 +362,6 @@ class Writer:
     def _write_head(self, handle: FileHandle, head: SegmentHead) -> None:
         self._files.write(handle, encode_head(head), 0)
         self._files.sync(handle)
-
-    def _take_back(self, handle: FileHandle, path: str) -> None:
-        with contextlib.suppress(OSError):
-            if self._files.size(handle) > HEAD_BYTES:  # a spare: if a power loss brings it back it must be empty
-                self._files.truncate(handle, HEAD_BYTES)
-                self._files.sync(handle)
-        self._close(handle)
-        with contextlib.suppress(OSError):
-            self._files.unlink(path)
 
     def write(self, parts: Sequence[bytes], *, sync: bool) -> None:
         """Append parts to the open segment; with `sync`, return when they are durable."""
@@ -502,16 +499,14 @@ class Ahead:
     def _fill(self, segment: OpenSegment) -> None:
         # Its own handle: the system reports a write error once per handle, and the committer must see its own errors.
         with open_file(self._files, segment.path) as handle:
-            while self._is_wanted(segment) and self._write_step(segment, handle):
+            while (
+                not self._closed
+                and segment.tail + self._step <= min(self._most, segment.length - HEAD_BYTES)
+                and segment.size + self._step <= self._segment_bytes
+                and self._files.free_bytes(self._folder) >= self._room
+                and self._write_step(segment, handle)
+            ):
                 pass
-
-    def _is_wanted(self, segment: OpenSegment) -> bool:
-        return (
-            not self._closed
-            and segment.tail + self._step <= min(self._most, segment.length - HEAD_BYTES)
-            and segment.size + self._step <= self._segment_bytes
-            and self._files.free_bytes(self._folder) >= self._room
-        )
 
     def _write_step(self, segment: OpenSegment, handle: FileHandle) -> bool:
         """Write zeros durably at the end of the file. Returns False if the segment is sealed, or writes overtake."""

@@ -364,7 +364,13 @@ class Upkeep:
     async def _forget_and_unlink(self, segment: Segment) -> None:
         state = self._state
         sizes = await self._sizes(segment)
-        ends = await self._ends_of_spread(segment)
+        bit = 1 << segment.kind.code
+        if state.catalog.by_class[segment.kind.code][0] is segment:
+            spread = [each for each in state.topics.values() if each.classes & bit and each.classes != bit]
+            ends = {each: await state.look_up(partial(state.catalog.end_in, segment, each.id)) for each in spread}
+        else:
+            shares = await state.look_up(partial(self._shares_of, segment))
+            ends = {state.topics[each.topic]: each.reach for each in shares if each.topic in state.topics}
         state.catalog.remove(segment)
         self._count(sizes, -1)
         for topic in state.topics.values():
@@ -379,14 +385,6 @@ class Upkeep:
             keep, reuse = segment.index_path == self._state.table, segment.kind.code in self._recently_written_classes()
             await self._on_thread(partial(self._unlink, segment, keep_index=keep, reuse=reuse))
             self._forgotten.pop(0)
-
-    async def _ends_of_spread(self, segment: Segment) -> dict[TopicState, Offset]:
-        catalog, bit = self._state.catalog, 1 << segment.kind.code
-        if catalog.by_class[segment.kind.code][0] is not segment:
-            shares = await self._state.look_up(partial(self._shares_of, segment))
-            return {self._state.topics[each.topic]: each.reach for each in shares if each.topic in self._state.topics}
-        spread = [each for each in self._state.topics.values() if each.classes & bit and each.classes != bit]
-        return {topic: await self._state.look_up(partial(catalog.end_in, segment, topic.id)) for topic in spread}
 
     async def _drop_older_in_other_classes(self, ends: dict[TopicState, Offset]) -> None:
         """Drop older messages of the topic from other classes too, so that kept offsets have no holes.

@@ -24,7 +24,7 @@ from ams.core.runs import Run, Runs
 from ams.core.supervisor import Supervisor
 from ams.storage.log.base import NO_OFFSET, Appended, Bounds, PendingRead
 from ams.storage.log.kafka.connection import KafkaConnection, Lane, NodeId
-from ams.storage.log.kafka.fetch import EARLIEST, FOLLOWER, LATEST, Fetched, FetchedPart, Fetcher, FetchSession, part_of
+from ams.storage.log.kafka.fetch import EARLIEST, FOLLOWER, LATEST, Fetched, Fetcher, FetchSession, part_of
 from ams.storage.log.kafka.message_cache import CachedRange, ReadAhead, TailCache
 from ams.storage.log.kafka.options import KafkaOptions
 from ams.storage.log.kafka.partition import Partition
@@ -232,8 +232,17 @@ class _Follower:
     async def _take(self, followed: _FollowedTopic, position: Offset, answer: Any) -> None:
         try:
             part = part_of(answer)
-            if part.data:
-                await self._feed_cache(followed, position, part)
+            if not part.data:
+                return
+            topic, end = followed.partition.topic, Offset(part.high + followed.partition.first)
+            next_, after_last = end, self._cache.newest(topic)
+            if not self._cache.has(topic, position, end):
+                runs, next_ = await self._fetcher.decode(followed.partition, part, position)
+                self._cache.begin(topic, position, next_, runs)
+                after_last = runs[-1].end if runs else position
+            if followed.position >= position:
+                followed.position = max(followed.position, next_)
+            followed.wake(after_last)
         except Damaged as error:
             followed.give_up(error)
         except OffsetOutOfRangeError:
@@ -245,17 +254,6 @@ class _Follower:
         except Exception:  # a defect with one topic must not stop the others
             self._supervisor.log_failure(_FOLLOWING)
             followed.give_up(LogUnavailable())
-
-    async def _feed_cache(self, followed: _FollowedTopic, position: Offset, part: FetchedPart) -> None:
-        topic, end = followed.partition.topic, Offset(part.high + followed.partition.first)
-        next_, after_last = end, self._cache.newest(topic)
-        if not self._cache.has(topic, position, end):
-            runs, next_ = await self._fetcher.decode(followed.partition, part, position)
-            self._cache.begin(topic, position, next_, runs)
-            after_last = runs[-1].end if runs else position
-        if followed.position >= position:
-            followed.position = max(followed.position, next_)
-        followed.wake(after_last)
 
 
 class KafkaReader:

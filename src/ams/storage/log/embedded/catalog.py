@@ -144,10 +144,9 @@ class Segment:
     @property
     def newest(self) -> Milliseconds:
         """Largest time of a record in it."""
-        if self.entries is not None:
-            return self.entries.newest
-        assert self.head is not None
-        return self.head.newest
+        index = self.entries or self.head
+        assert index is not None
+        return index.newest
 
 
 class IndexDamaged(Exception):

@@ -67,9 +67,12 @@ class Space(FreeSpace):
         """Return why `size` more bytes are refused now, or None. Committer thread only."""
         now = self._clock.monotonic()
         if self._believed - size < self._min_free or now - self._measured >= _MEASUREMENT_MS:
-            free = self._free_for_growth(size)
-            if free <= self._empty and self.release_reserve():
-                free = super()._free_for_growth()
+            try:
+                free = self._free_for_growth(size)
+                if free <= self._empty and self.release_reserve():
+                    free = super()._free_for_growth()
+            except OSError as error:
+                return f"free space is unknown: {error.strerror}"
             self._believed, self._measured = free, now
         self._believed -= size
         if self._believed >= self._min_free:
@@ -268,17 +271,11 @@ class Committer:
             [[large]] = group.values()
             if is_sliced(large, self._options):
                 return [self._begin_large(self._writers[large.topic.kind.code], large, now)]
-        refusal = self._refusal(size)
+        refusal = self._space.refusal(size)
         if refusal:
             self._refuse(refusal)
             return [CommitOutcome(code, failed=[*_all(appends)]) for code, appends in by_class.items()]
         return [self._commit_class(self._writers[code], by_class[code], size, now) for code, size in sizes.items()]
-
-    def _refusal(self, size: int) -> str | None:
-        try:
-            return self._space.refusal(size)
-        except OSError as error:
-            return f"free space is unknown: {error.strerror}"
 
     def _commit_class(self, writer: Writer, appends: Appends, size: int, now: Milliseconds) -> CommitOutcome:
         """Write appends of one class. A failed write does not raise: the outcome names its appends."""
@@ -339,7 +336,7 @@ class Committer:
 
     def _begin_large(self, writer: Writer, append: Append, now: Milliseconds) -> CommitOutcome:
         outcome, size = CommitOutcome(writer.kind.code), room_for(append, self._options)
-        refusal = self._refusal(size)
+        refusal = self._space.refusal(size)
         if refusal:
             self._refuse(refusal)
             outcome.failed.append(append)
@@ -501,7 +498,7 @@ class Committer:
             due = [each for each in self._writers.values() if each.open and (chore.seal_all or each.is_old(now))]
             outcomes = [self._seal(writer) for writer in due]
             self._space.keep_reserve()
-            if self.refusal and self._refusal(0) is None:
+            if self.refusal and self._space.refusal(0) is None:
                 outcomes += self._succeed_failed()
                 if not any(writer.needs_successor for writer in self._writers.values()):
                     self._resume()

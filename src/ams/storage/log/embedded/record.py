@@ -110,19 +110,13 @@ def checksum(data: bytes | memoryview, seed: int) -> int:
     return seed
 
 
-def encode(header: RecordHeader, body: bytes, seed: int) -> bytes:
-    """Encode a record, with length and checksum of the body."""
-    flags = header.last * _LAST | header.has_ordering_keys * _ORDERING_KEYS
-    checked = _CHECKED.pack(len(body), checksum(body, seed), *header[2:9], header.kind, flags)
-    return _START.pack(MAGIC, crc32(checked, seed)) + checked + body
-
-
 def encode_control(
     kind: RecordKind, body: bytes, time: Milliseconds, stamp: Stamp, topic: TopicId = NO_TOPIC, first: Offset = NO_FIRST
 ) -> bytes:
     """Encode a record without messages."""
     commit, durable, seed = stamp
-    return encode(RecordHeader(kind, True, topic, first, time, commit, durable, 0, 0), body, seed)
+    checked = _CHECKED.pack(len(body), checksum(body, seed), topic, first, time, commit, durable, 0, 0, kind, _LAST)
+    return _START.pack(MAGIC, crc32(checked, seed)) + checked + body
 
 
 def encode_messages(

@@ -1,4 +1,4 @@
-"""Background work: writes indexes of sealed segments, deletes old segments, rebuilds damaged indexes.
+"""Background work: writes indexes of sealed segments, deletes old segments.
 
 Retention deletes whole segments: those whose newest message is older than the class's age, and the oldest ones while
 the data folder exceeds its limit. A deleted segment's file may become a spare. A topic's own retention only moves its
@@ -83,7 +83,7 @@ class Upkeep:
         self._uncounted = [each for each in state.catalog if each.head is not None]  # sizes not in `stored` yet
         for segment in state.catalog:
             if segment.entries is not None:
-                self._count({each.topic: each.bytes for each in _shares(segment.entries)})
+                self._count(_shares(segment.entries))
         self._old_tables: list[str] = []
         self._forgotten: list[Segment] = []  # removed segments whose files are not deleted yet
         self._backups: dict[object, Milliseconds] = {}  # running backups and their start: no file is deleted
@@ -114,7 +114,7 @@ class Upkeep:
                 except OSError as error:  # on a full disk, retention below may free the space for these
                     failure = error
             while self._uncounted:
-                self._count(await self._sizes(self._uncounted[0]))
+                self._count(await self._state.look_up(partial(self._shares_of, self._uncounted[0])))
                 self._uncounted.pop(0)
             if not self._backups:
                 await self._journal.tidy()
@@ -337,14 +337,11 @@ class Upkeep:
         topics = self._state.topics
         return [each for each in _shares(self._index_of(segment)) if each.topic in topics]
 
-    def _count(self, sizes: Mapping[TopicId, int], sign: int = 1) -> None:
-        for topic, size in sizes.items():
-            state = self._state.topics.get(topic)
+    def _count(self, shares: Iterable[SegmentShare], sign: int = 1) -> None:
+        for share in shares:
+            state = self._state.topics.get(share.topic)
             if state is not None:
-                state.stored = max(state.stored + sign * size, 0)
-
-    async def _sizes(self, segment: Segment) -> Mapping[TopicId, int]:
-        return {each.topic: each.bytes for each in await self._state.look_up(partial(self._shares_of, segment))}
+                state.stored = max(state.stored + sign * share.bytes, 0)
 
     async def _used_bytes(self) -> int:
         return await self._on_thread(lambda: self._files.used_bytes(self._data_folder))
@@ -363,16 +360,15 @@ class Upkeep:
 
     async def _forget_and_unlink(self, segment: Segment) -> None:
         state = self._state
-        sizes = await self._sizes(segment)
+        shares = await state.look_up(partial(self._shares_of, segment))
         bit = 1 << segment.kind.code
         if state.catalog.by_class[segment.kind.code][0] is segment:
             spread = [each for each in state.topics.values() if each.classes & bit and each.classes != bit]
             ends = {each: await state.look_up(partial(state.catalog.end_in, segment, each.id)) for each in spread}
         else:
-            shares = await state.look_up(partial(self._shares_of, segment))
             ends = {state.topics[each.topic]: each.reach for each in shares if each.topic in state.topics}
         state.catalog.remove(segment)
-        self._count(sizes, -1)
+        self._count(shares, -1)
         for topic in state.topics.values():
             topic.age_due = Milliseconds(0)
         await self._drop_older_in_other_classes(ends)

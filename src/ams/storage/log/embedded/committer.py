@@ -24,6 +24,7 @@ from ams.core.clock import Milliseconds
 from ams.core.errors import LogUnavailable, OutcomeUnknown
 from ams.core.names import Offset
 from ams.storage.free_space import FreeSpace
+from ams.storage.log.embedded import group_commit
 from ams.storage.log.embedded.catalog import TopicState
 from ams.storage.log.embedded.group_commit import (
     Append,
@@ -33,12 +34,6 @@ from ams.storage.log.embedded.group_commit import (
     Control,
     CursorGroup,
     LargeAppend,
-    Packed,
-    Work,
-    is_sliced,
-    max_bytes,
-    pack,
-    room_for,
 )
 from ams.storage.log.embedded.options import LogPlace
 from ams.storage.log.embedded.record import HEADER_BYTES, RecordKind, control_body, encode_control
@@ -99,7 +94,7 @@ class Committer:
         self.refusal: str | None = None  # why appends fail now, or None
         self._writers, self._space, self._commit, self._report = writers, space, commit, report
         self._clock, self._options = place.clock, place.options
-        self._inbox: queue.SimpleQueue[Sequence[Work]] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[Sequence[group_commit.Work]] = queue.SimpleQueue()
         self._waiting: OrderedDict[TopicState, deque[Append | Control]] = OrderedDict()
         self._large_is_due = False  # whether an append larger than a group has the next turn
         self._cursors: CursorGroup | None = None  # waits for the next write
@@ -117,7 +112,7 @@ class Committer:
         segments = [writer.open for writer in self._writers.values()]
         return sum(each.tail for each in segments if each is not None)
 
-    def submit(self, *works: Work) -> None:
+    def submit(self, *works: group_commit.Work) -> None:
         """Queue work from the event loop; wakes the thread once. Raises `LogUnavailable` if the thread has failed."""
         if self._ended:
             raise LogUnavailable
@@ -165,7 +160,7 @@ class Committer:
         except queue.Empty:
             return
 
-    def _accept(self, works: Sequence[Work]) -> None:
+    def _accept(self, works: Sequence[group_commit.Work]) -> None:
         waiting, large = self._waiting, self._large
         for work in works:
             if work is None:
@@ -269,7 +264,7 @@ class Committer:
         size = sum(sizes.values())
         if size > self._options.group_bytes:  # a single append
             [[large]] = group.values()
-            if is_sliced(large, self._options):
+            if group_commit.is_sliced(large, self._options):
                 return [self._begin_large(self._writers[large.topic.kind.code], large, now)]
         refusal = self._space.refusal(size)
         if refusal:
@@ -285,7 +280,7 @@ class Committer:
         try:
             self._make_ready(writer, size + (len(cursors.body) if cursors else 0), now, outcome)
             self._commit += 1
-            packed = pack(appends, writer.segment, self._commit, now)
+            packed = group_commit.pack(appends, writer.segment, self._commit, now)
             if cursors:
                 packed.parts.append(self._cursors_record(writer, cursors, now))
             writer.write(packed.parts, sync=self._options.sync == "always")
@@ -326,7 +321,9 @@ class Committer:
         stamp = writer.segment.stamp(self._commit)
         return encode_control(RecordKind.CURSORS, group.body, now, stamp, first=Offset(self._cursors_commit))
 
-    def _finish_appends(self, writer: Writer, packed: Packed, now: Milliseconds, outcome: CommitOutcome) -> None:
+    def _finish_appends(
+        self, writer: Writer, packed: group_commit.Packed, now: Milliseconds, outcome: CommitOutcome
+    ) -> None:
         for share in packed.shares:
             share.topic.tail = share.tail
         writer.segment.keys += packed.keys
@@ -335,7 +332,7 @@ class Committer:
         self._resume()
 
     def _begin_large(self, writer: Writer, append: Append, now: Milliseconds) -> CommitOutcome:
-        outcome, size = CommitOutcome(writer.kind.code), room_for(append, self._options)
+        outcome, size = CommitOutcome(writer.kind.code), group_commit.room_for(append, self._options)
         refusal = self._space.refusal(size)
         if refusal:
             self._refuse(refusal)
@@ -355,7 +352,7 @@ class Committer:
         if isinstance(group, list):
             sizes = [_MAX_CONTROL_BYTES for control in group if self._kind_after(control) == large.writer.kind]
         else:
-            sizes = [max_bytes(each) for each in _all(group) if each.topic.kind == large.writer.kind]
+            sizes = [group_commit.max_bytes(each) for each in _all(group) if each.topic.kind == large.writer.kind]
         return bool(sizes) and (not large.has_room(sum(sizes)) or large.writer.is_due(sum(sizes), now))
 
     def _finish_large(self, large: LargeAppend) -> None:

@@ -22,18 +22,10 @@ from ams.core.messages import Fragment, Stored, has_ordering_keys, sent_bytes
 from ams.core.names import Offset
 from ams.core.runs import Columns
 from ams.storage.log.base import NO_OFFSET, Appended, check_load
+from ams.storage.log.embedded import record
 from ams.storage.log.embedded.catalog import Tail, TopicState
 from ams.storage.log.embedded.options import LogOptions
-from ams.storage.log.embedded.record import (
-    HEAD,
-    HEADER_BYTES,
-    MAX_REQUESTS,
-    RECORD_BYTES,
-    RecordKind,
-    encode_control,
-    encode_messages,
-    encode_note,
-)
+from ams.storage.log.embedded.record import HEAD, HEADER_BYTES, MAX_REQUESTS, RECORD_BYTES, RecordKind
 from ams.storage.log.embedded.segment import OpenSegment, Writer
 
 
@@ -230,7 +222,7 @@ class Packed:
 
     def _note(self, append: Append, notes: list[bytes]) -> int:
         assert append.answer is not None
-        note = encode_note(append.key, append.content, append.answer.first, append.answer.count)
+        note = record.encode_note(append.key, append.content, append.answer.first, append.answer.count)
         notes.append(note)
         self.keys += 1
         return len(note)
@@ -239,7 +231,7 @@ class Packed:
         self, topic: TopicState, first: Offset, time: Milliseconds, heads: Sequence[int], notes: Sequence[bytes],
         fragments: Sequence[Fragment], has_ordering_keys: bool, last: bool = True,
     ) -> None:  # fmt: skip
-        length = encode_messages(
+        length = record.encode_messages(
             self.parts, self._stamp, topic.id, first, time, heads, notes, fragments, last, has_ordering_keys
         )
         self.records.append(WrittenRecord(topic, first, time, len(fragments), self.end, length))
@@ -342,7 +334,7 @@ class LargeAppend:
         """Close the gap, after the last slice: the append is in the segment when it returns."""
         self._check_open()
         zeros = bytes(self.begin - self._segment.length - HEADER_BYTES)
-        mark = encode_control(RecordKind.MARK, zeros, self.now, self._segment.stamp(commit))
+        mark = record.encode_control(RecordKind.MARK, zeros, self.now, self._segment.stamp(commit))
         self.writer.join(mark, self.packed.end)
 
     def _check_open(self) -> None:

@@ -17,26 +17,13 @@ from ams.core.clock import Milliseconds
 from ams.core.errors import Damaged, Unusable
 from ams.core.names import TopicId
 from ams.storage.files import NEW, Disk, open_file
+from ams.storage.log.embedded import segment as segment_file
 from ams.storage.log.embedded.catalog import Segment, Tail, TopicState
 from ams.storage.log.embedded.journal import RestoredJournal, write_image
 from ams.storage.log.embedded.options import LogOptions
 from ams.storage.log.embedded.record import RecordHeader, RecordKind, read_control
 from ams.storage.log.embedded.scan import RESTORE_HINT, Damage, Scanned, Trimmed, images_in, in_order, read_image, scan
-from ams.storage.log.embedded.segment import (
-    CHAINS,
-    CURSORS,
-    HEAD_BYTES,
-    Cut,
-    OpenSegment,
-    RetentionClass,
-    SegmentHead,
-    class_of,
-    decode_head,
-    head_is_whole,
-    image_path,
-    log_path,
-    sequence_of,
-)
+from ams.storage.log.embedded.segment import CHAINS, CURSORS, HEAD_BYTES, Cut, OpenSegment, RetentionClass, SegmentHead
 from ams.storage.log.embedded.segment_index import IndexHead, read_at, read_directory, read_filter, read_head
 
 _COPY_BYTES = 4 * 1024 * 1024
@@ -106,7 +93,7 @@ class _RecoveryRun:
         place = os.path.join(self._folder, kind.name)
         logs: list[int] = []
         for name in self._files.names(place):
-            sequence = sequence_of(name)
+            sequence = segment_file.sequence_of(name)
             if sequence is None:
                 if name.endswith(NEW):
                     self._files.unlink(os.path.join(place, name))
@@ -125,7 +112,7 @@ class _RecoveryRun:
         return [self._segment(kind, sequence) for sequence in logs]
 
     def _segment(self, kind: RetentionClass, sequence: int) -> Segment:
-        path = log_path(self._folder, kind, sequence)
+        path = segment_file.log_path(self._folder, kind, sequence)
         size = self._size(path)
         segment = Segment(kind, sequence, path, size)
         segment.head = self._heads.get(segment.index_path)
@@ -166,10 +153,10 @@ class _RecoveryRun:
         if older:  # the newest must be durable before these are deleted
             self._files.sync_folder(os.path.join(self._folder, CURSORS.name))
         for commit in older:
-            self._files.unlink(image_path(self._folder, commit))
+            self._files.unlink(segment_file.image_path(self._folder, commit))
 
     def _new_topic(self, topic: TopicId, retention: Milliseconds | None) -> TopicState:
-        return TopicState(topic, retention, class_of(retention or self._options.retention))
+        return TopicState(topic, retention, segment_file.class_of(retention or self._options.retention))
 
     def _scan_class(self, segments: list[Segment]) -> None:
         for segment in [each for each in segments if each.head is None and each.length <= HEAD_BYTES]:
@@ -193,7 +180,7 @@ class _RecoveryRun:
                 segments.remove(segment)
 
     def _read_head(self, segment: Segment) -> SegmentHead | None:
-        return decode_head(read_at(self._files, segment.path, HEAD_BYTES, 0))
+        return segment_file.decode_head(read_at(self._files, segment.path, HEAD_BYTES, 0))
 
     def _scan(self, segment: Segment, cut: Cut | None, *, last: bool) -> None:
         size = self._size(segment.path)
@@ -231,9 +218,9 @@ class _RecoveryRun:
     def _keep(self, segment: Segment, *, last: bool) -> bool:
         found = self._scanned[segment.sequence]
         data = read_at(self._files, segment.path, HEAD_BYTES, 0)
-        head = decode_head(data)
+        head = segment_file.decode_head(data)
         is_own = head is not None and (head.class_code, head.sequence) == (segment.kind.code, segment.sequence)
-        whole = is_own and head_is_whole(data)
+        whole = is_own and segment_file.head_is_whole(data)
         if not whole and found.records:  # without records the header was just torn
             self._note_damage(segment.path, 0, "segment header checksum", HEAD_BYTES)
         if not found.records and not found.damage and not (last and whole):
@@ -300,7 +287,7 @@ class _RecoveryRun:
             topic.oldest = max(topic.oldest, header.first)
             if header.kind == RecordKind.RETENTION:
                 topic.retention = retention
-                topic.kind = class_of(retention or self._options.retention)
+                topic.kind = segment_file.class_of(retention or self._options.retention)
 
     def _note_classes(self, kind: RetentionClass, segments: list[Segment]) -> None:
         there = {topic for each in segments if each.entries for topic in each.entries.topics}

@@ -18,21 +18,10 @@ from ams.core.clock import Milliseconds
 from ams.core.errors import Damaged, LogUnavailable
 from ams.core.names import Offset, TopicId
 from ams.storage.files import is_shortage
+from ams.storage.log.embedded import segment_index
 from ams.storage.log.embedded.pages import NotLoaded, Pages
 from ams.storage.log.embedded.segment import CLASSES, CURSORS, RetentionClass, index_path
-from ams.storage.log.embedded.segment_index import (
-    HEAD_BYTES,
-    NO_EXTENT,
-    Directory,
-    Entries,
-    IndexHead,
-    KeyFilter,
-    SegmentEntries,
-    TopicExtent,
-    TopicRow,
-    decode_entries,
-    key_in,
-)
+from ams.storage.log.embedded.segment_index import Directory, Entries, IndexHead, SegmentEntries, TopicExtent, TopicRow
 
 T = TypeVar("T")
 
@@ -126,7 +115,7 @@ class Segment:
     length: int
     entries: SegmentEntries | None = None  # its index, while in memory
     head: IndexHead | None = None  # of its index file, if any
-    filter: KeyFilter | None = None  # of the keys in its index file; None: missing or damaged
+    filter: segment_index.KeyFilter | None = None  # of the keys in its index file; None: missing or damaged
     closed: bool = False  # no more appends
     cursors: int = 0  # commit of its last group of cursors; 0: no group that is missing in the image
 
@@ -245,7 +234,7 @@ class SegmentCatalog:
         if place is None:
             return None
         data = self._bytes(segment, *place)
-        return _guard_index_read(segment, lambda: key_in(data, hashed))
+        return _guard_index_read(segment, lambda: segment_index.key_in(data, hashed))
 
     def end_in(self, segment: Segment, topic: TopicId) -> Offset:
         """Return the offset after a topic's last message in a segment; 0 if it has no message there."""
@@ -264,7 +253,7 @@ class SegmentCatalog:
         assert head is not None
 
         def load() -> Directory:
-            data = self._read_bytes(segment, head.directory_bytes, HEAD_BYTES)
+            data = self._read_bytes(segment, head.directory_bytes, segment_index.HEAD_BYTES)
             return _guard_index_read(segment, lambda: Directory(head, data))
 
         raise NotLoaded((segment.sequence, "directory"), load, lambda _: 2 * head.directory_bytes)
@@ -319,12 +308,12 @@ class SegmentCatalog:
             segment = segments[number]
             if segment.entries is None:
                 row = self.directory(segment).find(topic)
-                return TopicExtent(row.reach, row.reach_time) if row else NO_EXTENT
+                return TopicExtent(row.reach, row.reach_time) if row else segment_index.NO_EXTENT
             entries = segment.entries.topics.get(topic)
             if entries is not None:
                 return TopicExtent(entries.end, Milliseconds(entries.times[-1]))
             number -= 1
-        return NO_EXTENT
+        return segment_index.NO_EXTENT
 
     def _block(self, segment: Segment, directory: Directory, row: TopicRow, block: int) -> Entries:
         found: Entries | None = self.pages.cached_page((segment.sequence, block))
@@ -332,7 +321,7 @@ class SegmentCatalog:
             return found
         size, position = directory.place(row, block)
         data = self._bytes(segment, size, position)
-        entries = _guard_index_read(segment, lambda: decode_entries(data))
+        entries = _guard_index_read(segment, lambda: segment_index.decode_entries(data))
         self.pages.keep((segment.sequence, block), entries, 2 * size)
         return entries
 

@@ -26,15 +26,7 @@ from ams.core.names import Offset
 from ams.storage.free_space import FreeSpace
 from ams.storage.log.embedded import group_commit
 from ams.storage.log.embedded.catalog import TopicState
-from ams.storage.log.embedded.group_commit import (
-    Append,
-    Appends,
-    Chore,
-    CommitOutcome,
-    Control,
-    CursorGroup,
-    LargeAppend,
-)
+from ams.storage.log.embedded.group_commit import Append, Appends, Chore, CommitOutcome, Control, CursorGroup
 from ams.storage.log.embedded.options import LogPlace
 from ams.storage.log.embedded.record import HEADER_BYTES, RecordKind, control_body, encode_control
 from ams.storage.log.embedded.segment import CURSORS, RetentionClass, Spares, Writer, class_of
@@ -101,7 +93,7 @@ class Committer:
         self._cursors_commit = cursors
         self._chores: list[Chore] = []
         self._taken: Appends | list[Control] = {}  # the current group
-        self._large: LargeAppend | None = None  # written in slices
+        self._large: group_commit.LargeAppend | None = None  # written in slices
         self._stopping = False
         self._ended = False
         self._sync_due: Milliseconds | None = None
@@ -341,13 +333,15 @@ class Committer:
         try:
             self._make_ready(writer, size, now, outcome)
             self._commit += 1
-            self._large = LargeAppend(append, writer, self._commit, now, self._options)
+            self._large = group_commit.LargeAppend(append, writer, self._commit, now, self._options)
             self._large.later = self._waiting.pop(append.topic, self._large.later)
         except Exception as error:
             self._fail(writer, outcome, [append], error)
         return outcome
 
-    def _must_finish_first(self, large: LargeAppend, group: Appends | list[Control], now: Milliseconds) -> bool:
+    def _must_finish_first(
+        self, large: group_commit.LargeAppend, group: Appends | list[Control], now: Milliseconds
+    ) -> bool:
         """Return whether a group goes to the large append's segment and does not fit its gap, or ends the segment."""
         if isinstance(group, list):
             sizes = [_MAX_CONTROL_BYTES for control in group if self._kind_after(control) == large.writer.kind]
@@ -355,11 +349,11 @@ class Committer:
             sizes = [group_commit.max_bytes(each) for each in _all(group) if each.topic.kind == large.writer.kind]
         return bool(sizes) and (not large.has_room(sum(sizes)) or large.writer.is_due(sum(sizes), now))
 
-    def _finish_large(self, large: LargeAppend) -> None:
+    def _finish_large(self, large: group_commit.LargeAppend) -> None:
         while self._large is large:
             self._continue_large(large)
 
-    def _continue_large(self, large: LargeAppend) -> None:
+    def _continue_large(self, large: group_commit.LargeAppend) -> None:
         """Write the next slice, or complete the append. A failed write does not raise: it is reported as an outcome."""
         outcome = CommitOutcome(large.writer.kind.code)
         try:
@@ -375,7 +369,7 @@ class Committer:
             self._finish_appends(large.writer, large.packed, large.now, outcome)
         self._report_outcomes([outcome])
 
-    def _resume_topic(self, large: LargeAppend) -> None:
+    def _resume_topic(self, large: group_commit.LargeAppend) -> None:
         self._large = None
         if large.later:
             self._waiting[large.append.topic] = large.later

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ams.core.retention_clock import RetentionClock
 from ams.storage.log.embedded import check
 from ams.storage.log.embedded.catalog import Tail, TopicState
 from ams.storage.log.embedded.committer import Committer, Space
@@ -28,7 +29,8 @@ class ReportingCommitter:
         for kind in CLASSES:
             disk.make_folder(f"/log/{kind.name}")
         self.clock = ManualClock()
-        place = LogPlace("/log", disk, self.clock, LogOptions(min_free_bytes=0, reserve_bytes=0, **options))
+        settings = LogOptions(min_free_bytes=0, reserve_bytes=0, **options)
+        place = LogPlace("/log", disk, self.clock, RetentionClock(self.clock), settings)
         sequences, spares = count(1), Spares(place)
         self.writers = {kind.code: Writer(kind, place, sequences, spares) for kind in CLASSES}
         self.outcomes: list[CommitOutcome] = []

@@ -35,6 +35,11 @@ class Tail(msgspec.Struct, frozen=True, gc=False):
     commit: int = 0  # number of the last group commit
 
 
+def _complete(future: "asyncio.Future[None] | None") -> None:
+    if future is not None and not future.done():
+        future.set_result(None)
+
+
 @dataclass(slots=True, eq=False)
 class TopicState:
     """Mutable state of a topic. The committer thread sets `kind` and `tail`, the event loop all other fields."""
@@ -62,10 +67,8 @@ class TopicState:
 
     def wake(self) -> None:
         """Wake readers that wait for new messages."""
-        if self.waiter is not None:
-            if not self.waiter.done():
-                self.waiter.set_result(None)
-            self.waiter = None
+        _complete(self.waiter)
+        self.waiter = None
 
     @contextlib.asynccontextmanager
     async def hold(self) -> AsyncIterator[None]:
@@ -86,17 +89,10 @@ class TopicState:
         while self.held is not None:
             await asyncio.wait((self.held,))
 
-    def give_up(self) -> None:
-        """End all waits after a failure of the log."""
-        self.wake()
-        if self.quiet is not None and not self.quiet.done():
-            self.quiet.set_result(None)
-        self.quiet = None
-
-    def settle(self) -> None:
-        """Complete `quiet` if no append is pending."""
-        if self.quiet is not None and not self.under_way:
-            self.quiet.set_result(None)
+    def settle(self, *, has_failed: bool = False) -> None:
+        """Complete `quiet` if no append is pending, or the log has failed."""
+        if has_failed or not self.under_way:
+            _complete(self.quiet)
             self.quiet = None
 
     def row(self) -> TopicRow:

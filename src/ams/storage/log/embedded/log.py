@@ -41,12 +41,10 @@ _MAX_AGE_CHECK_MS = 1000  # minimum time between two expiry checks of a topic
 class EmbeddedLog:
     """Implements `ams.storage.log.base.Log` in a folder. One event loop only. Create with `open`."""
 
-    def __init__(
-        self, restored: Restored, place: LogPlace, supervisor: Supervisor, retention_clock: RetentionClock
-    ) -> None:
+    def __init__(self, restored: Restored, place: LogPlace, supervisor: Supervisor) -> None:
         self.recovered = Recovery(tuple(restored.trimmed), tuple(restored.damage))
         self._loop = asyncio.get_running_loop()
-        self._options, self._supervisor = place.options, supervisor
+        self._options, self._supervisor, self._retention_clock = place.options, supervisor, place.retention_clock
         self._spares = Spares(place)
         self._space = Space(place, self._spares)
         catalog = SegmentCatalog(Pages(place.files, _INDEX_MEMORY))
@@ -64,10 +62,9 @@ class EmbeddedLog:
         self.journal = Journal(place, catalog, restored.journal, self._submit_cursors)
         self._state.images = self.journal.images
         self._thread = supervisor.thread(WRITING, "ams-log-committer", self._committer.run, self._writing_ended)
-        self._retention_clock = retention_clock
-        self.upkeep = Upkeep(self._state, self._committer, place, self._spares, retention_clock, self.journal)
+        self.upkeep = Upkeep(self._state, self._committer, place, self._spares, self.journal)
         self._ahead = Ahead(by_class, place)
-        self._keys = IdempotencyKeys(self._state, retention_clock, place.options)
+        self._keys = IdempotencyKeys(self._state, place)
         self._reader = EmbeddedReader(self._state)
         self._writing_ahead: asyncio.Task[None] | None = None
         self._outbox: list[Append | Control] = []
@@ -90,12 +87,14 @@ class EmbeddedLog:
         Args:
             retention_clock: for the expiry of messages and idempotency keys; default: its own.
         """
-        place = LogPlace(folder, files or Disk(), clock or SystemClock(), options or LogOptions())
+        clock = clock or SystemClock()
+        retention_clock = retention_clock or RetentionClock(clock)
+        place = LogPlace(folder, files or Disk(), clock, retention_clock, options or LogOptions())
         restored = await asyncio.to_thread(recover, place.files, folder, place.options)
         for trimmed in restored.trimmed:
             logger.warning("log.trimmed", **trimmed._asdict())
         supervisor = supervisor or Supervisor()
-        log = cls(restored, place, supervisor, retention_clock or RetentionClock(place.clock))
+        log = cls(restored, place, supervisor)
         await asyncio.to_thread(log._space.keep_reserve)
         log._thread.start()
         if log._state.unsealed:
@@ -150,11 +149,7 @@ class EmbeddedLog:
             yield
 
     async def set_retention(self, topic: TopicId, retention: Milliseconds | None) -> None:
-        """Change a topic's retention (`Log.set_retention`).
-
-        A shorter retention applies to all messages at once. A longer one applies to later appends: older messages may
-        be deleted with the segments of their former class.
-        """
+        """Change a topic's retention. With a longer one older messages may go with segments of their former class."""
         state = await self._topic_after_expiry(topic)
         await asyncio.shield(self._control(RecordKind.RETENTION, state, retention))
 

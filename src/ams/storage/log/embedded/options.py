@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ams.core.clock import Clock, Milliseconds
+from ams.core.retention_clock import RetentionClock
 from ams.storage.files import Disk
 
 MIB = 1024 * 1024
@@ -30,9 +31,10 @@ class LogOptions:
 
 @dataclass(frozen=True)
 class LogPlace:
-    """The folder of a log, and the disk, clock and settings of all that works in it."""
+    """The folder of a log, and the disk, clocks and settings of all that works in it."""
 
     folder: str
     files: Disk
     clock: Clock
+    retention_clock: RetentionClock  # for the expiry of messages and idempotency keys
     options: LogOptions

@@ -15,11 +15,10 @@ from ams.core.clock import Milliseconds
 from ams.core.errors import KeyReused, LogUnavailable, OutcomeUnknown
 from ams.core.messages import Message
 from ams.core.names import Offset, TopicId
-from ams.core.retention_clock import RetentionClock
 from ams.storage.log.base import Appended, content_hash, is_content, key_hash
 from ams.storage.log.embedded.catalog import IndexDamaged, Segment, SegmentCatalog, TopicState
 from ams.storage.log.embedded.group_commit import Append, CommitOutcome, Control
-from ams.storage.log.embedded.options import LogOptions
+from ams.storage.log.embedded.options import LogPlace
 from ams.storage.log.embedded.record import RecordKind
 from ams.storage.log.embedded.scan import Damage, DamageTracker, scan
 from ams.storage.log.embedded.segment import CHAINS, CURSORS, HEAD_BYTES, IMAGE_SUFFIX, sequence_of
@@ -179,7 +178,8 @@ class LogState:
         for hashed in list(self.keys):
             self.forget_key(hashed)
         for topic in self.topics.values():
-            topic.give_up()
+            topic.wake()
+            topic.settle(has_failed=True)
 
     def _fail(self, work: Append | Control, error: LogUnavailable) -> None:
         if isinstance(work, Append):
@@ -198,8 +198,8 @@ class LogState:
 class IdempotencyKeys:
     """Idempotency keys of all topics, within the idempotency window; created by `EmbeddedLog`."""
 
-    def __init__(self, state: LogState, retention_clock: RetentionClock, options: LogOptions) -> None:
-        self._state, self._retention_clock, self._options = state, retention_clock, options
+    def __init__(self, state: LogState, place: LogPlace) -> None:
+        self._state, self._retention_clock, self._options = state, place.retention_clock, place.options
 
     async def earlier_answer(self, topic: TopicState, messages: Sequence[Message], key: str) -> Appended | None:
         """Return the answer to a key (`Log.earlier_answer`), after the pending append with it."""

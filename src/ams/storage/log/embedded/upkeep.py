@@ -18,7 +18,6 @@ import structlog
 from ams.core.clock import Milliseconds
 from ams.core.errors import Damaged, LogUnavailable
 from ams.core.names import Offset, TopicId
-from ams.core.retention_clock import RetentionClock
 from ams.core.supervisor import Ticker
 from ams.storage.files import write_whole
 from ams.storage.log.base import Owner
@@ -65,19 +64,17 @@ class Upkeep:
     """Background work of one log, in `rounds` of `retain`. A closed segment starts a round at once."""
 
     def __init__(
-        self, state: LogState, committer: Committer, place: LogPlace, spares: Spares, retention_clock: RetentionClock,
-        journal: Journal,
-    ) -> None:  # fmt: skip
+        self, state: LogState, committer: Committer, place: LogPlace, spares: Spares, journal: Journal
+    ) -> None:
         self._state, self._journal, self._committer, self._spares = state, journal, committer, spares
-        self._files, self._clock, self._options = place.files, place.clock, place.options
-        self._data_folder = self._options.data_folder or place.folder
+        self._files, self._clock, self._retention_clock = place.files, place.clock, place.retention_clock
+        self._options, self._data_folder = place.options, place.options.data_folder or place.folder
         self._reach: dict[int, tuple[int, dict[TopicId, TopicExtent]]] = {}  # by class: last sealed segment, ends
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="ams-log-upkeep")
         self._closed = False
         self._turn = asyncio.Lock()
         self.rounds = Ticker("upkeep of the log", self._options.check_interval_ms / 1000, self._round)
         state.on_unsealed = journal.on_due = self.rounds.soon
-        self._retention_clock = retention_clock
         self._needed: NeededOffsets | None = None
         self._owners_over_limit: OwnersOverLimit = tuple
         self._uncounted = [each for each in state.catalog if each.head is not None]  # sizes not in `stored` yet

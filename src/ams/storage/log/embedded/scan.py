@@ -7,7 +7,7 @@ torn end, because their checksums start with another segment's number.
 """
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -469,21 +469,15 @@ class _Verification:
             return None
 
     def _check_row(self, path: str, directory: Directory, row: TopicRow, found: Scanned) -> None:
-        listed: dict[int, tuple[int, ...]] = {}
-        blocks = range(row.block, directory.last_block(row) + 1) if row.entries else ()
-        for block in blocks:
+        listed: set[tuple[int, ...]] = set()
+        for block in range(row.block, directory.last_block(row) + 1) if row.entries else ():
             data = segment_index.read_at(self._files, path, *directory.place(row, block))
-            listed.update(_lines(segment_index.decode_entries(data)))
-        real = dict(_lines(found.content.topics.get(row.topic, Entries())))
-        if any(listed.get(position) != line for position, line in real.items()):
+            listed.update(zip(*segment_index.decode_entries(data).columns, strict=True))
+        real = set(zip(*found.content.topics.get(row.topic, Entries()).columns, strict=True))
+        if not real <= listed:
             raise Damaged("the index does not agree with the segment")
         if len(listed) != len(real) and not found.damage:
             raise Damaged("the index has records the segment has not")
 
     def _note(self, path: str, position: int, reason: str, length: int = 0) -> None:
         self._damage.append(Damage(path, position, length, reason))
-
-
-def _lines(entries: Entries) -> Iterator[tuple[int, tuple[int, ...]]]:
-    columns = (entries.firsts, entries.times, entries.counts, entries.lengths)
-    return zip(entries.positions, zip(*columns, strict=True), strict=True)

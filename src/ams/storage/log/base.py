@@ -191,15 +191,16 @@ class Log(Protocol):
 class PendingRead:
     """The result of a read, filled step by step. The first message always fits."""
 
-    def __init__(self, max_messages: int, max_bytes: int) -> None:
+    def __init__(self, start: Offset, max_messages: int, max_bytes: int) -> None:
+        self.offset = start  # of the next message
         self.runs: list[Run] = []
         self.full = max_messages <= 0
         self.messages_left = max_messages  # how many more messages it may take
         self.bytes_left = max_bytes  # how many more bytes of fragments it may take
 
-    def take(self, run: Run, start: Offset) -> None:
-        """Add the messages of a run from `start` on, until one does not fit."""
-        skip = max(start - run.first, 0)
+    def take(self, run: Run) -> None:
+        """Add the messages of a run from `offset` on, until one does not fit."""
+        skip = max(self.offset - run.first, 0)
         if self.runs and len(run.fragments[skip]) > self.bytes_left:
             self.full = True
             return
@@ -209,6 +210,7 @@ class PendingRead:
         self.runs.append(part)
         self.messages_left -= len(part.fragments)
         self.bytes_left -= part.size
+        self.offset = part.end
         self.full = part.end < run.end or self.messages_left <= 0 or self.bytes_left <= 0
 
 

@@ -7,11 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ams.core.retention_clock import RetentionClock
 from ams.storage.log.embedded import check
 from ams.storage.log.embedded.catalog import Tail, TopicState
 from ams.storage.log.embedded.committer import Committer, Space
 from ams.storage.log.embedded.group_commit import Append, Chore, CommitOutcome, Control
-from ams.storage.log.embedded.options import LogOptions
+from ams.storage.log.embedded.options import LogOptions, LogPlace
 from ams.storage.log.embedded.record import RecordKind, decode_header
 from ams.storage.log.embedded.recovery import recover
 from ams.storage.log.embedded.segment import CLASSES, HEAD_BYTES, Spares, Writer, seed_of
@@ -27,16 +28,14 @@ class ReportingCommitter:
         self.disk = disk
         for kind in CLASSES:
             disk.make_folder(f"/log/{kind.name}")
+        self.clock = ManualClock()
         settings = LogOptions(min_free_bytes=0, reserve_bytes=0, **options)
-        sequences, spares = count(1), Spares(disk, settings)
-        self.clock = clock = ManualClock()
-        self.writers = writers = {
-            kind.code: Writer(kind, "/log", disk, sequences, settings, spares) for kind in CLASSES
-        }
+        place = LogPlace("/log", disk, self.clock, RetentionClock(self.clock), settings)
+        sequences, spares = count(1), Spares(place)
+        self.writers = {kind.code: Writer(kind, place, sequences, spares) for kind in CLASSES}
         self.outcomes: list[CommitOutcome] = []
         self.done: list[asyncio.Future[None]] = []
-        space = Space(disk, "/log", clock, settings, spares)
-        self.committer = Committer(writers, space, clock, settings, 0, self._tell)
+        self.committer = Committer(self.writers, Space(place, spares), place, 0, self._tell)
 
     def _tell(self, outcomes, done) -> None:
         self.outcomes += outcomes

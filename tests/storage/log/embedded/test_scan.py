@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from ams.storage.log.embedded.catalog import TopicState
 from ams.storage.log.embedded.group_commit import Append, pack
-from ams.storage.log.embedded.record import HEADER_BYTES, MAGIC, RecordHeader, RecordKind, encode
+from ams.storage.log.embedded.record import HEADER_BYTES, MAGIC, RecordKind, Stamp, encode_control
 from ams.storage.log.embedded.scan import Scanned, scan
 from ams.storage.log.embedded.segment import CLASSES, HEAD_BYTES, OpenSegment, SegmentHead, encode_head, seed_of
 from simulation.unreliable_disk import SECTOR, UnreliableDisk
@@ -63,8 +63,8 @@ def write_segment(groups, *, marked: bool = False, sequence: int = SEQUENCE, hel
         result.starts += [each.position for each in packed.records]
         result.data += b"".join(packed.parts)
     if marked:
-        header = RecordHeader(RecordKind.MARK, True, bytes(16), 0, 0, len(groups) + 1, len(result.data), 0, 0)
-        result.data += encode(header, b"", seed_of(sequence))
+        stamp = Stamp(len(groups) + 1, len(result.data), seed_of(sequence))
+        result.data += encode_control(RecordKind.MARK, b"", 0, stamp)
     return result
 
 

@@ -8,11 +8,14 @@ import pytest
 
 from ams.core.errors import LogUnavailable
 from ams.core.names import TopicId, new_topic_id
+from ams.core.retention_clock import RetentionClock
 from ams.storage.log.embedded import EmbeddedLog, LogOptions, check
+from ams.storage.log.embedded.options import LogPlace
 from ams.storage.log.embedded.segment import Spares
 from simulation.unreliable_disk import UnreliableDisk
 from tests.storage.log.embedded.history import end_log
 from tests.storage.log.engines import HOUR, Embedded, all_fragments, fragments, make_messages
+from tests.support.clock import ManualClock
 
 SIZE = 1000
 SEGMENT = 4000
@@ -183,7 +186,8 @@ async def test_a_read_of_a_file_that_becomes_another_segment_meanwhile_is_no_dam
 
 def spares_of(disk: UnreliableDisk, **options) -> Spares:
     disk.make_folder("/log/7d")
-    return Spares(disk, LogOptions(**options))
+    clock = ManualClock()
+    return Spares(LogPlace("/log", disk, clock, RetentionClock(clock), LogOptions(**options)))
 
 
 def file_of(disk: UnreliableDisk, sequence: int, length: int = 500) -> tuple[int, int, str, int]:

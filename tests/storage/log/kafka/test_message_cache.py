@@ -37,16 +37,16 @@ def choose_messages(found, max_messages, max_bytes):
 
 @given(runs, st.integers(0, 61), st.integers(1, 12), st.integers(0, 100), st.integers(0, 61))
 def test_a_read_takes_the_same_from_one_range_or_two(found, start, max_messages, max_bytes, cut) -> None:
-    pending = PendingRead(max_messages, max_bytes)
+    pending = PendingRead(start, max_messages, max_bytes)
     for low, high in ((0, cut), (cut, 61)):
         if not pending.full and start < high:
-            next_ = CachedRange(low, high, runs_between(found, low, high)).fill(pending, start)
+            CachedRange(low, high, runs_between(found, low, high)).fill(pending)
     rest = [each for each in Runs(found) if each.offset >= start]
     assert list(Runs(pending.runs)) == choose_messages(rest, max_messages, max_bytes)
     assert all(run.size == sum(map(len, run.fragments)) for run in pending.runs)
     if start < 61:
-        assert [each for each in rest if each.offset < next_] == list(Runs(pending.runs))
-        assert next_ == 61 or pending.full
+        assert [each for each in rest if each.offset < pending.offset] == list(Runs(pending.runs))
+        assert pending.offset == 61 or pending.full
 
 
 @given(runs, runs, st.integers(0, 30))

@@ -1,8 +1,8 @@
 """The embedded engine: an ordered, durable log in a folder owned by one process.
 
 - `log`: implementation of the `Log` protocol; one log for all topics.
-- `options`: settings.
-- `state`: topics, segments and idempotency keys in memory.
+- `options`: settings, and the place of a log.
+- `state`: topics, segments and idempotency keys in memory; rebuilds damaged indexes.
 - `committer`: the thread that makes appends durable by group commit.
 - `group_commit`: requests to the committer, encoding of a group, outcome.
 - `record`: encoding of one topic's messages of one group.
@@ -14,7 +14,7 @@
 - `scan`: full scans of segments; verification of a whole log.
 - `recovery`: repair at every start.
 - `journal`: cursor changes as records of the log, and their checkpoints (images).
-- `upkeep`: background work: indexes for sealed segments, retention, repair of damaged indexes.
+- `upkeep`: background work: indexes for sealed segments, retention.
 """
 
 from ams.storage.log.embedded.log import EmbeddedLog

@@ -8,9 +8,9 @@ memory (`entries`) or in its index file (`head`). Look-ups raise `NotLoaded` for
 import asyncio
 import contextlib
 from bisect import bisect_left, bisect_right
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -18,21 +18,10 @@ from ams.core.clock import Milliseconds
 from ams.core.errors import Damaged, LogUnavailable
 from ams.core.names import Offset, TopicId
 from ams.storage.files import is_shortage
+from ams.storage.log.embedded import segment_index
 from ams.storage.log.embedded.pages import NotLoaded, Pages
-from ams.storage.log.embedded.segment import CLASSES, CURSORS, RetentionClass
-from ams.storage.log.embedded.segment_index import (
-    HEAD_BYTES,
-    NO_EXTENT,
-    Directory,
-    Entries,
-    IndexHead,
-    KeyFilter,
-    SegmentEntries,
-    TopicExtent,
-    TopicRow,
-    decode_entries,
-    key_in,
-)
+from ams.storage.log.embedded.segment import CLASSES, CURSORS, RetentionClass, index_path
+from ams.storage.log.embedded.segment_index import Directory, Entries, IndexHead, SegmentEntries, TopicExtent, TopicRow
 
 T = TypeVar("T")
 
@@ -44,6 +33,11 @@ class Tail(msgspec.Struct, frozen=True, gc=False):
     time: Milliseconds = Milliseconds(0)  # publish time of the last one
     published: int = 0  # data bytes, in total
     commit: int = 0  # number of the last group commit
+
+
+def _complete(future: "asyncio.Future[None] | None") -> None:
+    if future is not None and not future.done():
+        future.set_result(None)
 
 
 @dataclass(slots=True, eq=False)
@@ -73,10 +67,8 @@ class TopicState:
 
     def wake(self) -> None:
         """Wake readers that wait for new messages."""
-        if self.waiter is not None:
-            if not self.waiter.done():
-                self.waiter.set_result(None)
-            self.waiter = None
+        _complete(self.waiter)
+        self.waiter = None
 
     @contextlib.asynccontextmanager
     async def hold(self) -> AsyncIterator[None]:
@@ -97,38 +89,16 @@ class TopicState:
         while self.held is not None:
             await asyncio.wait((self.held,))
 
-    def give_up(self) -> None:
-        """End all waits after a failure of the log."""
-        self.wake()
-        if self.quiet is not None and not self.quiet.done():
-            self.quiet.set_result(None)
-        self.quiet = None
-
-    def settle(self) -> None:
-        """Complete `quiet` if no append is pending."""
-        if self.quiet is not None and not self.under_way:
-            self.quiet.set_result(None)
+    def settle(self, *, has_failed: bool = False) -> None:
+        """Complete `quiet` if no append is pending, or the log has failed."""
+        if has_failed or not self.under_way:
+            _complete(self.quiet)
             self.quiet = None
-
-    @property
-    def is_spread(self) -> bool:
-        """True if more than one class may have its messages."""
-        return self.classes & (self.classes - 1) != 0
 
     def row(self) -> TopicRow:
         """Return the row for the table of topics, which outlives the segments."""
         tail = self.tail
-        return TopicRow(
-            self.id, tail.end, tail.time, tail.published, tail.commit, self.retention or 0, self.oldest,
-            reach=Offset(0), reach_time=Milliseconds(0),
-        )  # fmt: skip
-
-
-class LookUp(Protocol):
-    """Runs a query on `SegmentCatalog`, and loads missing pages from disk."""
-
-    def __call__(self, ask: Callable[[], T], /) -> Awaitable[T]:
-        """Return the result of `ask`."""
+        return TopicRow(self.id, tail.end, tail.time, tail.published, tail.commit, self.retention or 0, self.oldest)
 
 
 @dataclass(slots=True, eq=False)
@@ -138,13 +108,17 @@ class Segment:
     kind: RetentionClass
     sequence: int
     path: str
-    index_path: str
     length: int
     entries: SegmentEntries | None = None  # its index, while in memory
     head: IndexHead | None = None  # of its index file, if any
-    filter: KeyFilter | None = None  # of the keys in its index file; None: missing or damaged
+    filter: segment_index.KeyFilter | None = None  # of the keys in its index file; None: missing or damaged
     closed: bool = False  # no more appends
     cursors: int = 0  # commit of its last group of cursors; 0: no group that is missing in the image
+
+    @property
+    def index_path(self) -> str:
+        """Path of its index file."""
+        return index_path(self.path)
 
     def may_hold(self, hashed: bytes) -> bool:
         """Return False if the key with this hash is certainly not in it."""
@@ -155,10 +129,9 @@ class Segment:
     @property
     def newest(self) -> Milliseconds:
         """Largest time of a record in it."""
-        if self.entries is not None:
-            return self.entries.newest
-        assert self.head is not None
-        return self.head.newest
+        index = self.entries or self.head
+        assert index is not None
+        return index.newest
 
 
 class IndexDamaged(Exception):
@@ -208,8 +181,15 @@ class SegmentCatalog:
 
     def find(self, topic: TopicState, offset: Offset) -> IndexPosition | None:
         """Return the position of `offset` or of the first message after it, or None."""
-        if (near := self._near(topic, offset)) is not None:
-            return near
+        segments = self.by_class[topic.kind.code]
+        if segments and (last := segments[-1]).entries is not None:
+            entries = last.entries.topics.get(topic.id)
+            if entries is not None and entries.holds(offset):
+                return IndexPosition(last, entries, entries.at(offset))
+        if (hinted := self.by_sequence.get(topic.hint)) is not None:
+            place = self._in_segment(hinted, topic.id, offset)
+            if place is not None and place.entries.holds(offset):
+                return place
         found = [place for segments in self.by_class if (place := self._in_class(segments, topic.id, offset))]
         if not found:
             return None
@@ -250,7 +230,7 @@ class SegmentCatalog:
         if place is None:
             return None
         data = self._bytes(segment, *place)
-        return _guard_index_read(segment, lambda: key_in(data, hashed))
+        return _guard_index_read(segment, lambda: segment_index.key_in(data, hashed))
 
     def end_in(self, segment: Segment, topic: TopicId) -> Offset:
         """Return the offset after a topic's last message in a segment; 0 if it has no message there."""
@@ -269,21 +249,10 @@ class SegmentCatalog:
         assert head is not None
 
         def load() -> Directory:
-            data = self._read_bytes(segment, head.directory_bytes, HEAD_BYTES)
+            data = self._read_bytes(segment, head.directory_bytes, segment_index.HEAD_BYTES)
             return _guard_index_read(segment, lambda: Directory(head, data))
 
-        raise NotLoaded((segment.sequence, "directory"), load, lambda directory: directory.weight)
-
-    def _near(self, topic: TopicState, offset: Offset) -> IndexPosition | None:
-        segments = self.by_class[topic.kind.code]
-        last = segments[-1] if segments else None
-        if last is not None and last.entries is not None:
-            entries = last.entries.topics.get(topic.id)
-            if entries is not None and entries.holds(offset):
-                return IndexPosition(last, entries, entries.at(offset))
-        hinted = self.by_sequence.get(topic.hint)
-        place = self._in_segment(hinted, topic.id, offset) if hinted is not None else None
-        return place if place is not None and place.entries.holds(offset) else None
+        raise NotLoaded((segment.sequence, "directory"), load, lambda _: 2 * head.directory_bytes)
 
     def _in_class(self, segments: list[Segment], topic: TopicId, offset: Offset) -> IndexPosition | None:
         start, numbers = 0, range(len(segments))
@@ -299,54 +268,48 @@ class SegmentCatalog:
         return None
 
     def _in_segment(self, segment: Segment, topic: TopicId, offset: Offset) -> IndexPosition | None:
-        if segment.entries is not None:
-            entries = segment.entries.topics.get(topic)
-            return IndexPosition(segment, entries, entries.at(offset)) if entries and offset < entries.end else None
-        directory = self.directory(segment)
-        row = directory.find(topic)
-        if row is None or not row.entries or row.reach <= offset:
-            return None
-        block = directory.block_with(row, offset)
-        entries = self._block(segment, directory, row, block)
-        if offset < entries.end:
-            return IndexPosition(segment, entries, entries.at(offset))
-        return IndexPosition(segment, self._block(segment, directory, row, block + 1), 0)
+        for entries in self._entries(segment, topic, lambda index, row: index.block_with(row, offset)):
+            if offset < entries.end:
+                return IndexPosition(segment, entries, entries.at(offset))
+        return None
 
     def _since_in_class(self, segments: list[Segment], topic: TopicId, time: Milliseconds) -> Offset | None:
         number = bisect_left(range(len(segments)), time, key=lambda at: self._reach(segments, at, topic).time)
         if number == len(segments):
             return None
-        offset = self._since_in_segment(segments[number], topic, time)
-        if offset is not None:
-            return offset
+        for entries in self._entries(segments[number], topic, lambda index, row: index.block_since(row, time)):
+            if (first := entries.since(time)) < len(entries):
+                return Offset(entries.firsts[first])
         # Retention removed the messages of that time with an older segment: all that follow are later.
         following = self._in_class(segments, topic, self._reach(segments, number, topic).end)
         return Offset(following.entries.firsts[following.number]) if following else None
 
-    def _since_in_segment(self, segment: Segment, topic: TopicId, time: Milliseconds) -> Offset | None:
+    def _entries(
+        self, segment: Segment, topic: TopicId, first_block: Callable[[Directory, TopicRow], int]
+    ) -> Iterator[Entries]:
+        """Yield records of a topic in a segment: all from memory, or `first_block` of the index file and the next."""
         if segment.entries is not None:
-            return _first_since(segment.entries.topics.get(topic), time)
+            if topic in segment.entries.topics:
+                yield segment.entries.topics[topic]
+            return
         directory = self.directory(segment)
         row = directory.find(topic)
-        if row is None or not row.entries or row.reach_time < time:
-            return None
-        block = directory.block_since(row, time)
-        found = _first_since(self._block(segment, directory, row, block), time)
-        if found is None and block < directory.last_block(row):
-            return _first_since(self._block(segment, directory, row, block + 1), time)
-        return found
+        if row is not None and row.entries:
+            block = first_block(directory, row)
+            for number in range(block, min(block + 1, directory.last_block(row)) + 1):
+                yield self._block(segment, directory, row, number)
 
     def _reach(self, segments: list[Segment], number: int, topic: TopicId) -> TopicExtent:
         while number >= 0:
             segment = segments[number]
             if segment.entries is None:
                 row = self.directory(segment).find(topic)
-                return TopicExtent(row.reach, row.reach_time) if row else NO_EXTENT
+                return TopicExtent(row.reach, row.reach_time) if row else segment_index.NO_EXTENT
             entries = segment.entries.topics.get(topic)
             if entries is not None:
                 return TopicExtent(entries.end, Milliseconds(entries.times[-1]))
             number -= 1
-        return NO_EXTENT
+        return segment_index.NO_EXTENT
 
     def _block(self, segment: Segment, directory: Directory, row: TopicRow, block: int) -> Entries:
         found: Entries | None = self.pages.cached_page((segment.sequence, block))
@@ -354,7 +317,7 @@ class SegmentCatalog:
             return found
         size, position = directory.place(row, block)
         data = self._bytes(segment, size, position)
-        entries = _guard_index_read(segment, lambda: decode_entries(data))
+        entries = _guard_index_read(segment, lambda: segment_index.decode_entries(data))
         self.pages.keep((segment.sequence, block), entries, 2 * size)
         return entries
 
@@ -381,10 +344,3 @@ def _guard_index_read(segment: Segment, work: Callable[[], T]) -> T:
         if is_shortage(error):
             raise LogUnavailable from error
         raise IndexDamaged(segment, error.strerror or "unreadable") from error
-
-
-def _first_since(entries: Entries | None, time: Milliseconds) -> Offset | None:
-    if entries is None:
-        return None
-    number = entries.since(time)
-    return Offset(entries.firsts[number]) if number < len(entries) else None

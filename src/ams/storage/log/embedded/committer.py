@@ -14,34 +14,20 @@ import errno
 import os
 import queue
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import cast
 
 import structlog
 
-from ams.core.clock import Clock, Milliseconds
+from ams.core.clock import Milliseconds
 from ams.core.errors import LogUnavailable, OutcomeUnknown
 from ams.core.names import Offset
-from ams.storage.files import Disk
 from ams.storage.free_space import FreeSpace
+from ams.storage.log.embedded import group_commit
 from ams.storage.log.embedded.catalog import TopicState
-from ams.storage.log.embedded.group_commit import (
-    Append,
-    Appends,
-    Chore,
-    CommitOutcome,
-    Control,
-    CursorGroup,
-    LargeAppend,
-    Packed,
-    Work,
-    is_sliced,
-    max_bytes,
-    pack,
-    room_for,
-)
-from ams.storage.log.embedded.options import LogOptions
+from ams.storage.log.embedded.group_commit import Append, Appends, Chore, CommitOutcome, Control, CursorGroup
+from ams.storage.log.embedded.options import LogPlace
 from ams.storage.log.embedded.record import HEADER_BYTES, RecordKind, control_body, encode_control
 from ams.storage.log.embedded.segment import CURSORS, RetentionClass, Spares, Writer, class_of
 
@@ -50,15 +36,16 @@ logger = structlog.get_logger("ams.log")
 _MAX_CONTROL_BYTES = 2 * HEADER_BYTES
 _MEASUREMENT_MS = 50  # how long a measurement of free space is used, less our own writes
 _FULL_DISK_BYTES = 1024 * 1024  # with less, or less than half of `min_free_bytes`, the disk is full: SQLite needs it
+Report = Callable[[list[CommitOutcome], list[asyncio.Future[None]]], None]  # outcomes, and chores that are done
 
 
 class Space(FreeSpace):
     """Free space of the log's disk. On a shortage it deletes first the spares, then the reserve."""
 
-    def __init__(self, files: Disk, folder: str, clock: Clock, options: LogOptions, spares: Spares) -> None:
-        reserve = os.path.join(folder, "reserve")
-        super().__init__(files, folder, options.min_free_bytes, reserve, options.reserve_bytes)
-        self._spares, self._clock = spares, clock
+    def __init__(self, place: LogPlace, spares: Spares) -> None:
+        options, reserve = place.options, os.path.join(place.folder, "reserve")
+        super().__init__(place.files, place.folder, options.min_free_bytes, reserve, options.reserve_bytes)
+        self._spares, self._clock = spares, place.clock
         self._empty = min(_FULL_DISK_BYTES, options.min_free_bytes // 2)
         self._believed = 0
         self._measured = -_MEASUREMENT_MS
@@ -67,7 +54,13 @@ class Space(FreeSpace):
         """Return why `size` more bytes are refused now, or None. Committer thread only."""
         now = self._clock.monotonic()
         if self._believed - size < self._min_free or now - self._measured >= _MEASUREMENT_MS:
-            self._believed, self._measured = self._measure(size), now
+            try:
+                free = self._free_for_growth(size)
+                if free <= self._empty and self.release_reserve():
+                    free = super()._free_for_growth()
+            except OSError as error:
+                return f"free space is unknown: {error.strerror}"
+            self._believed, self._measured = free, now
         self._believed -= size
         if self._believed >= self._min_free:
             return None
@@ -78,44 +71,29 @@ class Space(FreeSpace):
         had_spares = self._spares.give_up()
         return super().release_reserve() or had_spares
 
-    def _free_for_growth(self) -> int:
+    def _free_for_growth(self, size: int = 0) -> int:
         free = super()._free_for_growth()
-        return super()._free_for_growth() if free < self._min_free and self._spares.give_up() else free
-
-    def _measure(self, size: int) -> int:
-        free = self._files.free_bytes(self._folder)
-        if free - size < self._min_free and self._spares.give_up():
-            free = self._files.free_bytes(self._folder)
-        if free <= self._empty and self.release_reserve():
-            free = self._files.free_bytes(self._folder)
-        return free
+        return super()._free_for_growth() if free - size < self._min_free and self._spares.give_up() else free
 
 
 class Committer:
     """Owns the writers and the numbers of commits. Calls `report` with outcomes, in order, on its thread."""
 
     def __init__(
-        self,
-        writers: dict[int, Writer],
-        space: Space,
-        clock: Clock,
-        options: LogOptions,
-        commit: int,
-        report: Callable[[list[CommitOutcome], list[asyncio.Future[None]]], None],
-        cursors_commit: int = 0,
+        self, writers: dict[int, Writer], space: Space, place: LogPlace, commit: int, report: Report, cursors: int = 0
     ) -> None:
-        """`commit` is the last number used, `cursors_commit` that of the last group of cursors."""
+        """`commit` is the last number used, `cursors` that of the last group of cursors."""
         self.refusal: str | None = None  # why appends fail now, or None
-        self._writers, self._space, self._clock = writers, space, clock
-        self._options, self._commit, self._report = options, commit, report
-        self._inbox: queue.SimpleQueue[Sequence[Work]] = queue.SimpleQueue()
+        self._writers, self._space, self._commit, self._report = writers, space, commit, report
+        self._clock, self._options = place.clock, place.options
+        self._inbox: queue.SimpleQueue[Sequence[group_commit.Work]] = queue.SimpleQueue()
         self._waiting: OrderedDict[TopicState, deque[Append | Control]] = OrderedDict()
         self._large_is_due = False  # whether an append larger than a group has the next turn
         self._cursors: CursorGroup | None = None  # waits for the next write
-        self._cursors_commit = cursors_commit
+        self._cursors_commit = cursors
         self._chores: list[Chore] = []
         self._taken: Appends | list[Control] = {}  # the current group
-        self._large: LargeAppend | None = None  # written in slices
+        self._large: group_commit.LargeAppend | None = None  # written in slices
         self._stopping = False
         self._ended = False
         self._sync_due: Milliseconds | None = None
@@ -126,7 +104,7 @@ class Committer:
         segments = [writer.open for writer in self._writers.values()]
         return sum(each.tail for each in segments if each is not None)
 
-    def submit(self, *works: Work) -> None:
+    def submit(self, *works: group_commit.Work) -> None:
         """Queue work from the event loop; wakes the thread once. Raises `LogUnavailable` if the thread has failed."""
         if self._ended:
             raise LogUnavailable
@@ -174,7 +152,7 @@ class Committer:
         except queue.Empty:
             return
 
-    def _accept(self, works: Sequence[Work]) -> None:
+    def _accept(self, works: Sequence[group_commit.Work]) -> None:
         waiting, large = self._waiting, self._large
         for work in works:
             if work is None:
@@ -269,32 +247,32 @@ class Committer:
         self._report(outcomes + begun, [])
 
     def _commit_appends(self, group: Appends, now: Milliseconds) -> list[CommitOutcome]:
-        by_class = _by_class(group)
+        codes = {topic.kind.code for topic in group}
+        by_class: dict[int, Appends] = {
+            code: group if len(codes) == 1 else {topic: group[topic] for topic in group if topic.kind.code == code}
+            for code in codes
+        }
         sizes = {code: sum([append.size for append in _all(appends)]) for code, appends in by_class.items()}
         size = sum(sizes.values())
         if size > self._options.group_bytes:  # a single append
             [[large]] = group.values()
-            if is_sliced(large, self._options):
+            if group_commit.is_sliced(large, self._options):
                 return [self._begin_large(self._writers[large.topic.kind.code], large, now)]
-        refusal = self._refusal(size)
+        refusal = self._space.refusal(size)
         if refusal:
             self._refuse(refusal)
             return [CommitOutcome(code, failed=[*_all(appends)]) for code, appends in by_class.items()]
         return [self._commit_class(self._writers[code], by_class[code], size, now) for code, size in sizes.items()]
 
-    def _refusal(self, size: int) -> str | None:
-        try:
-            return self._space.refusal(size)
-        except OSError as error:
-            return f"free space is unknown: {error.strerror}"
-
     def _commit_class(self, writer: Writer, appends: Appends, size: int, now: Milliseconds) -> CommitOutcome:
         """Write appends of one class. A failed write does not raise: the outcome names its appends."""
-        outcome, cursors = CommitOutcome(writer.kind.code), self._cursors_beside(writer)
+        has_gap = self._large is not None and self._large.writer is writer  # the gap has space for appends only
+        cursors = self._cursors if self._options.sync == "always" and not has_gap else None
+        outcome = CommitOutcome(writer.kind.code)
         try:
             self._make_ready(writer, size + (len(cursors.body) if cursors else 0), now, outcome)
             self._commit += 1
-            packed = pack(appends, writer.segment, self._commit, now)
+            packed = group_commit.pack(appends, writer.segment, self._commit, now)
             if cursors:
                 packed.parts.append(self._cursors_record(writer, cursors, now))
             writer.write(packed.parts, sync=self._options.sync == "always")
@@ -305,10 +283,6 @@ class Committer:
         if cursors:
             outcome.cursors, self._cursors, self._cursors_commit = cursors, None, self._commit
         return outcome
-
-    def _cursors_beside(self, writer: Writer) -> CursorGroup | None:
-        has_gap = self._large is not None and self._large.writer is writer  # the gap has space for appends only
-        return self._cursors if self._options.sync == "always" and not has_gap else None
 
     def _commit_cursors(self, group: CursorGroup) -> None:
         """Store cursors in their own chain, without a check of free space: they must work on a full disk."""
@@ -326,9 +300,8 @@ class Committer:
                 return
             self._cursors = None
             in_doubt = any(each.needs_successor for each in group.tried)
-            failed = CommitOutcome(writer.kind.code, cursors=group)
-            failed.cursors_error = OutcomeUnknown() if in_doubt else LogUnavailable(str(error))
-            self._report([failed], [])
+            failure = OutcomeUnknown() if in_doubt else LogUnavailable(str(error))
+            self._report([CommitOutcome(writer.kind.code, cursors=group, cursors_error=failure)], [])
             return
         outcome.cursors, self._cursors, self._cursors_commit = group, None, self._commit
         self._note_write(writer, now, outcome)
@@ -340,17 +313,19 @@ class Committer:
         stamp = writer.segment.stamp(self._commit)
         return encode_control(RecordKind.CURSORS, group.body, now, stamp, first=Offset(self._cursors_commit))
 
-    def _finish_appends(self, writer: Writer, packed: Packed, now: Milliseconds, outcome: CommitOutcome) -> None:
+    def _finish_appends(
+        self, writer: Writer, packed: group_commit.Packed, now: Milliseconds, outcome: CommitOutcome
+    ) -> None:
         for share in packed.shares:
             share.topic.tail = share.tail
         writer.segment.keys += packed.keys
-        outcome.records, outcome.loaded, outcome.shares = packed.records, packed.loaded, packed.shares
+        outcome.records, outcome.shares = packed.records, packed.shares
         self._note_write(writer, now, outcome)
         self._resume()
 
     def _begin_large(self, writer: Writer, append: Append, now: Milliseconds) -> CommitOutcome:
-        outcome, size = CommitOutcome(writer.kind.code), room_for(append, self._options)
-        refusal = self._refusal(size)
+        outcome, size = CommitOutcome(writer.kind.code), group_commit.room_for(append, self._options)
+        refusal = self._space.refusal(size)
         if refusal:
             self._refuse(refusal)
             outcome.failed.append(append)
@@ -358,25 +333,27 @@ class Committer:
         try:
             self._make_ready(writer, size, now, outcome)
             self._commit += 1
-            self._large = LargeAppend(append, writer, self._commit, now, self._options)
+            self._large = group_commit.LargeAppend(append, writer, self._commit, now, self._options)
             self._large.later = self._waiting.pop(append.topic, self._large.later)
         except Exception as error:
             self._fail(writer, outcome, [append], error)
         return outcome
 
-    def _must_finish_first(self, large: LargeAppend, group: Appends | list[Control], now: Milliseconds) -> bool:
+    def _must_finish_first(
+        self, large: group_commit.LargeAppend, group: Appends | list[Control], now: Milliseconds
+    ) -> bool:
         """Return whether a group goes to the large append's segment and does not fit its gap, or ends the segment."""
         if isinstance(group, list):
             sizes = [_MAX_CONTROL_BYTES for control in group if self._kind_after(control) == large.writer.kind]
         else:
-            sizes = [max_bytes(each) for each in _all(group) if each.topic.kind == large.writer.kind]
+            sizes = [group_commit.max_bytes(each) for each in _all(group) if each.topic.kind == large.writer.kind]
         return bool(sizes) and (not large.has_room(sum(sizes)) or large.writer.is_due(sum(sizes), now))
 
-    def _finish_large(self, large: LargeAppend) -> None:
+    def _finish_large(self, large: group_commit.LargeAppend) -> None:
         while self._large is large:
             self._continue_large(large)
 
-    def _continue_large(self, large: LargeAppend) -> None:
+    def _continue_large(self, large: group_commit.LargeAppend) -> None:
         """Write the next slice, or complete the append. A failed write does not raise: it is reported as an outcome."""
         outcome = CommitOutcome(large.writer.kind.code)
         try:
@@ -392,7 +369,7 @@ class Committer:
             self._finish_appends(large.writer, large.packed, large.now, outcome)
         self._report_outcomes([outcome])
 
-    def _resume_topic(self, large: LargeAppend) -> None:
+    def _resume_topic(self, large: group_commit.LargeAppend) -> None:
         self._large = None
         if large.later:
             self._waiting[large.append.topic] = large.later
@@ -512,7 +489,7 @@ class Committer:
             due = [each for each in self._writers.values() if each.open and (chore.seal_all or each.is_old(now))]
             outcomes = [self._seal(writer) for writer in due]
             self._space.keep_reserve()
-            if self.refusal and self._refusal(0) is None:
+            if self.refusal and self._space.refusal(0) is None:
                 outcomes += self._succeed_failed()
                 if not any(writer.needs_successor for writer in self._writers.values()):
                     self._resume()
@@ -544,13 +521,6 @@ class Committer:
             except OSError as error:
                 logger.error("log.not_marked", reason=error.strerror)
                 writer.abandon()
-
-
-def _by_class(group: Appends) -> Mapping[int, Appends]:
-    codes = {topic.kind.code for topic in group}
-    if len(codes) == 1:
-        return {codes.pop(): group}
-    return {code: {topic: group[topic] for topic in group if topic.kind.code == code} for code in codes}
 
 
 def _all(appends: Appends) -> Iterable[Append]:

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
+from typing import NamedTuple
 
 import msgspec
 
@@ -21,21 +22,19 @@ from ams.core.messages import Fragment, Stored, has_ordering_keys, sent_bytes
 from ams.core.names import Offset
 from ams.core.runs import Columns
 from ams.storage.log.base import NO_OFFSET, Appended, check_load
+from ams.storage.log.embedded import record
 from ams.storage.log.embedded.catalog import Tail, TopicState
 from ams.storage.log.embedded.options import LogOptions
-from ams.storage.log.embedded.record import (
-    HEAD,
-    HEADER_BYTES,
-    MAX_REQUESTS,
-    RECORD_BYTES,
-    Loaded,
-    RecordKind,
-    encode_control,
-    encode_loaded,
-    encode_messages,
-    encode_note,
-)
+from ams.storage.log.embedded.record import HEAD, HEADER_BYTES, MAX_REQUESTS, RECORD_BYTES, RecordKind
 from ams.storage.log.embedded.segment import OpenSegment, Writer
+
+
+class Loaded(NamedTuple):
+    """Records of messages with offsets and publish times from another log, as columns."""
+
+    firsts: Sequence[int]  # the first offset of each record; the offsets in a record are consecutive
+    times: Sequence[int]
+    counts: Sequence[int]
 
 
 class Append(msgspec.Struct, eq=False):
@@ -120,8 +119,6 @@ class CommitOutcome:
     sequence: int = 0  # the segment the records are in
     length: int = 0  # bytes of that segment after them
     records: list[WrittenRecord] = field(default_factory=list)
-    loaded: list[tuple[TopicState, Loaded, Sequence[int], Sequence[int]]] = field(default_factory=list)
-    """Loaded records, with their positions and lengths."""
     shares: list[TopicShare] = field(default_factory=list)
     controls: list[Control] = field(default_factory=list)
     time: Milliseconds = Milliseconds(0)  # when the controls were written
@@ -138,7 +135,6 @@ class Packed:
     def __init__(self, segment: OpenSegment, commit: int, begin: int) -> None:
         self.parts: list[bytes] = []
         self.records: list[WrittenRecord] = []
-        self.loaded: list[tuple[TopicState, Loaded, Sequence[int], Sequence[int]]] = []
         self.shares: list[TopicShare] = []
         self.keys = 0  # appends with an idempotency key
         self.end = begin  # the length of the segment with them
@@ -164,15 +160,16 @@ class Packed:
         self.shares.append(TopicShare(topic, appends, tail))
 
     def _add_loaded(self, topic: TopicState, append: Append, loaded: Loaded, published: int) -> Tail:
-        counted = _count_bytes(append.fragments, loaded, append.count_from)
-        has_keys = append.has_ordering_keys
-        data, lengths = encode_loaded(self._stamp, topic.id, loaded, append.fragments, counted, has_keys)
-        self.parts.append(data)
-        *positions, self.end = accumulate(lengths, initial=self.end)
-        self.loaded.append((topic, loaded, positions, lengths))
-        first, time, count = (column[-1] for column in loaded)
+        start = 0
+        for first, time, count in zip(*loaded, strict=True):
+            fragments = append.fragments[start : start + count]
+            start += count
+            counted = 0 if first < append.count_from else sent_bytes(fragments, sum(map(len, fragments)))
+            published += counted
+            has_keys = append.has_ordering_keys and has_ordering_keys(fragments)
+            self._add_record(topic, Offset(first), Milliseconds(time), (count, counted, 0), (), fragments, has_keys)
         append.answer = Appended(Offset(loaded.firsts[0]), len(append.fragments), Milliseconds(time))
-        return Tail(Offset(first + count), Milliseconds(time), published + sum(counted), self._stamp.commit)
+        return Tail(Offset(first + count), Milliseconds(time), published, self._stamp.commit)
 
     def _add_run(
         self, topic: TopicState, first: Offset, time: Milliseconds, appends: Sequence[Append], published: int
@@ -205,11 +202,15 @@ class Packed:
         return Tail(end, time, published, self._stamp.commit)
 
     def _add_large(self, topic: TopicState, first: Offset, time: Milliseconds, append: Append) -> None:
-        fragments, start, has_keys = append.fragments, 0, append.has_ordering_keys
-        for stop in _record_ends(fragments):
+        fragments, start, size, has_keys = append.fragments, 0, 0, append.has_ordering_keys
+        ends = list(accumulate(map(len, fragments)))
+        while ends[-1] - size > RECORD_BYTES:
+            stop = max(start + 1, bisect_right(ends, size + RECORD_BYTES, start))
+            if stop == len(ends):
+                break
             head = (stop - start, 0, 0)
             self._add_record(topic, first, time, head, (), fragments[start:stop], has_keys, last=False)
-            first, start = Offset(first + stop - start), stop
+            first, start, size = Offset(first + stop - start), stop, ends[stop - 1]
         self._add_last(topic, first, time, append, fragments[start:])
 
     def _add_last(
@@ -221,23 +222,16 @@ class Packed:
 
     def _note(self, append: Append, notes: list[bytes]) -> int:
         assert append.answer is not None
-        note = encode_note(append.key, append.content, append.answer.first, append.answer.count)
+        note = record.encode_note(append.key, append.content, append.answer.first, append.answer.count)
         notes.append(note)
         self.keys += 1
         return len(note)
 
     def _add_record(
-        self,
-        topic: TopicState,
-        first: Offset,
-        time: Milliseconds,
-        heads: Sequence[int],
-        notes: Sequence[bytes],
-        fragments: Sequence[Fragment],
-        has_ordering_keys: bool,
-        last: bool = True,
-    ) -> None:
-        length = encode_messages(
+        self, topic: TopicState, first: Offset, time: Milliseconds, heads: Sequence[int], notes: Sequence[bytes],
+        fragments: Sequence[Fragment], has_ordering_keys: bool, last: bool = True,
+    ) -> None:  # fmt: skip
+        length = record.encode_messages(
             self.parts, self._stamp, topic.id, first, time, heads, notes, fragments, last, has_ordering_keys
         )
         self.records.append(WrittenRecord(topic, first, time, len(fragments), self.end, length))
@@ -250,28 +244,6 @@ def pack(topics: Appends, segment: OpenSegment, commit: int, now: Milliseconds, 
     for topic, appends in topics.items():
         packed.add(topic, appends, now)
     return packed
-
-
-def _record_ends(fragments: Sequence[Fragment]) -> Iterator[int]:
-    ends = list(accumulate(map(len, fragments)))
-    start = size = 0
-    while ends[-1] - size > RECORD_BYTES:
-        start = max(start + 1, bisect_right(ends, size + RECORD_BYTES, start))
-        if start == len(ends):
-            return
-        yield start
-        size = ends[start - 1]
-
-
-def _count_bytes(fragments: Sequence[Fragment], loaded: Loaded, since: Offset) -> Sequence[int]:
-    if loaded.firsts[-1] < since:  # usual: counted when the topic was created
-        return [0] * len(loaded.firsts)
-    counted, place = [], 0
-    for first, count in zip(loaded.firsts, loaded.counts, strict=True):
-        run = fragments[place : place + count]
-        counted.append(0 if first < since else sent_bytes(run, sum(map(len, run))))
-        place += count
-    return counted
 
 
 def load_appends(
@@ -362,7 +334,7 @@ class LargeAppend:
         """Close the gap, after the last slice: the append is in the segment when it returns."""
         self._check_open()
         zeros = bytes(self.begin - self._segment.length - HEADER_BYTES)
-        mark = encode_control(RecordKind.MARK, zeros, self.now, self._segment.stamp(commit))
+        mark = record.encode_control(RecordKind.MARK, zeros, self.now, self._segment.stamp(commit))
         self.writer.join(mark, self.packed.end)
 
     def _check_open(self) -> None:

@@ -14,11 +14,12 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
-from ams.core.clock import Clock, Milliseconds
+from ams.core.clock import Milliseconds
 from ams.core.errors import LogUnavailable, OutcomeUnknown
 from ams.storage.files import NEW, Disk, open_file
 from ams.storage.log.embedded.catalog import SegmentCatalog
 from ams.storage.log.embedded.group_commit import CommitOutcome, CursorGroup
+from ams.storage.log.embedded.options import LogPlace
 from ams.storage.log.embedded.record import RecordKind, Stamp, encode_control
 from ams.storage.log.embedded.segment import CURSORS, HEAD_BYTES, SegmentHead, encode_head, image_path, seed_of
 
@@ -41,17 +42,11 @@ class Journal:
     """Implements `ams.storage.cursors.embedded.Journal`. Event loop only."""
 
     def __init__(
-        self,
-        files: Disk,
-        folder: str,
-        clock: Clock,
-        catalog: SegmentCatalog,
-        restored: RestoredJournal,
-        submit: Callable[[CursorGroup], None],
+        self, place: LogPlace, catalog: SegmentCatalog, restored: RestoredJournal, submit: Callable[[CursorGroup], None]
     ) -> None:
         self.image, self.commit = restored.image, restored.commit
         self.on_due: Callable[[], None] = lambda: None  # called when an image is due, or `tidy` has work
-        self._files, self._folder, self._clock, self._catalog = files, folder, clock, catalog
+        self._files, self._folder, self._clock, self._catalog = place.files, place.folder, place.clock, catalog
         self._bodies, self._submit = restored.bodies, submit
         self._collect: Callable[[], Awaitable[Bodies]] = self._collect_restored
         self._bytes = restored.bytes  # of groups since the image

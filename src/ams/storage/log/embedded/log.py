@@ -20,9 +20,9 @@ from ams.storage.log.embedded.catalog import SegmentCatalog, TopicState
 from ams.storage.log.embedded.committer import Committer, Space
 from ams.storage.log.embedded.group_commit import Append, CommitOutcome, Control, CursorGroup, load_appends
 from ams.storage.log.embedded.journal import Journal
-from ams.storage.log.embedded.options import MIB, LogOptions
+from ams.storage.log.embedded.options import MIB, LogOptions, LogPlace
 from ams.storage.log.embedded.pages import Pages
-from ams.storage.log.embedded.reader import DamageTracker, EmbeddedReader
+from ams.storage.log.embedded.reader import EmbeddedReader
 from ams.storage.log.embedded.record import RecordKind
 from ams.storage.log.embedded.recovery import Recovery, Restored, recover
 from ams.storage.log.embedded.segment import Ahead, Spares, class_of, writers
@@ -41,39 +41,31 @@ _MAX_AGE_CHECK_MS = 1000  # minimum time between two expiry checks of a topic
 class EmbeddedLog:
     """Implements `ams.storage.log.base.Log` in a folder. One event loop only. Create with `open`."""
 
-    def __init__(
-        self, restored: Restored, folder: str, files: Disk, clock: Clock, options: LogOptions, supervisor: Supervisor,
-        retention_clock: RetentionClock,
-    ) -> None:  # fmt: skip
-        self.recovered: Recovery = restored.report
+    def __init__(self, restored: Restored, place: LogPlace, supervisor: Supervisor) -> None:
+        self.recovered = Recovery(tuple(restored.trimmed), tuple(restored.damage))
         self._loop = asyncio.get_running_loop()
-        self._clock, self._options, self._supervisor = clock, options, supervisor
-        self._spares = Spares(files, options)
-        self._space = Space(files, folder, clock, options, self._spares)
-        catalog = SegmentCatalog(Pages(files, _INDEX_MEMORY))
+        self._options, self._supervisor, self._retention_clock = place.options, supervisor, place.retention_clock
+        self._spares = Spares(place)
+        self._space = Space(place, self._spares)
+        catalog = SegmentCatalog(Pages(place.files, _INDEX_MEMORY))
         for segment in restored.segments:
             catalog.add(segment)
-        self._state = LogState(folder, restored.topics, catalog, restored.commit, restored.table)
+        self._state = LogState(place.folder, restored.topics, catalog, restored.commit, restored.table)
         self._state.unsealed += [each for each in catalog if each.closed and each.head is None]
-        self._damage = DamageTracker()
-        for damage in restored.report.damage:
+        self._damage = self._state.damage
+        for damage in restored.damage:
             self._damage.note(damage)
-        by_class = writers(restored.open, restored.sequence, folder, files, options, self._spares)
+        by_class = writers(place, self._spares, restored.sequence, restored.open)
         self._committer = Committer(
-            by_class, self._space, clock, options, restored.commit, self._post_outcomes, restored.journal.commit
+            by_class, self._space, place, restored.commit, self._post_outcomes, restored.journal.commit
         )
-        self.journal = Journal(files, folder, clock, catalog, restored.journal, self._submit_cursors)
+        self.journal = Journal(place, catalog, restored.journal, self._submit_cursors)
         self._state.images = self.journal.images
         self._thread = supervisor.thread(WRITING, "ams-log-committer", self._committer.run, self._writing_ended)
-        self._retention_clock = retention_clock
-        self.upkeep = Upkeep(
-            self._state, self._committer, files, clock, options, self._damage, self._spares, retention_clock,
-            self.journal,
-        )  # fmt: skip
-        self.journal.on_due = self.upkeep.rounds.soon
-        self._ahead = Ahead(by_class, files, folder, clock, options)
-        self._keys = IdempotencyKeys(self._state, self.upkeep.look_up, retention_clock, options)
-        self._reader = EmbeddedReader(catalog, self._damage, self.upkeep.look_up)
+        self.upkeep = Upkeep(self._state, self._committer, place, self._spares, self.journal)
+        self._ahead = Ahead(by_class, place)
+        self._keys = IdempotencyKeys(self._state, place)
+        self._reader = EmbeddedReader(self._state)
         self._writing_ahead: asyncio.Task[None] | None = None
         self._outbox: list[Append | Control] = []
         self._failed = False  # a vital part failed: nothing can be stored or made visible any more
@@ -95,12 +87,14 @@ class EmbeddedLog:
         Args:
             retention_clock: for the expiry of messages and idempotency keys; default: its own.
         """
-        files, clock, options = files or Disk(), clock or SystemClock(), options or LogOptions()
-        restored = await asyncio.to_thread(recover, files, folder, options)
-        for trimmed in restored.report.trimmed:
+        clock = clock or SystemClock()
+        retention_clock = retention_clock or RetentionClock(clock)
+        place = LogPlace(folder, files or Disk(), clock, retention_clock, options or LogOptions())
+        restored = await asyncio.to_thread(recover, place.files, folder, place.options)
+        for trimmed in restored.trimmed:
             logger.warning("log.trimmed", **trimmed._asdict())
         supervisor = supervisor or Supervisor()
-        log = cls(restored, folder, files, clock, options, supervisor, retention_clock or RetentionClock(clock))
+        log = cls(restored, place, supervisor)
         await asyncio.to_thread(log._space.keep_reserve)
         log._thread.start()
         if log._state.unsealed:
@@ -155,11 +149,7 @@ class EmbeddedLog:
             yield
 
     async def set_retention(self, topic: TopicId, retention: Milliseconds | None) -> None:
-        """Change a topic's retention (`Log.set_retention`).
-
-        A shorter retention applies to all messages at once. A longer one applies to later appends: older messages may
-        be deleted with the segments of their former class.
-        """
+        """Change a topic's retention. With a longer one older messages may go with segments of their former class."""
         state = await self._topic_after_expiry(topic)
         await asyncio.shield(self._control(RecordKind.RETENTION, state, retention))
 
@@ -221,7 +211,7 @@ class EmbeddedLog:
 
     async def offset_at(self, topic: TopicId, time: Milliseconds) -> Offset | None:
         state = await self._topic_after_expiry(topic)
-        offset = await self.upkeep.look_up(partial(self._state.catalog.since, state, time))
+        offset = await self._state.look_up(partial(self._state.catalog.since, state, time))
         if offset is None:
             return None
         offset = max(offset, state.oldest)
@@ -303,8 +293,7 @@ class EmbeddedLog:
         await self._state.catalog.pages.close()
 
     def _topic(self, topic: TopicId) -> TopicState:
-        if self._closed or self._failed:
-            raise LogUnavailable
+        self._check_open()
         state = self._state.topics.get(topic)
         if state is None or state.leaving:
             raise TopicGone
@@ -317,24 +306,22 @@ class EmbeddedLog:
     async def _topic_after_expiry(self, topic: TopicId) -> TopicState:
         state = self._topic(topic)
         now = self._retention_clock.wall()
-        if now >= state.age_due:
-            await self._age(state, now)
-        return state
-
-    async def _age(self, state: TopicState, now: Milliseconds) -> None:
+        if now < state.age_due:
+            return state
         retention = state.retention or self._options.retention
         find = self._state.catalog.find
         state.age_due = Milliseconds(now + _MAX_AGE_CHECK_MS)
         end = state.end
-        place = await self.upkeep.look_up(lambda: find(state, state.oldest))
+        place = await self._state.look_up(lambda: find(state, state.oldest))
         if place is not None and place.entries.times[place.number] < now - retention:
-            kept = await self.upkeep.look_up(partial(self._state.catalog.since, state, Milliseconds(now - retention)))
+            kept = await self._state.look_up(partial(self._state.catalog.since, state, Milliseconds(now - retention)))
             state.oldest = max(state.oldest, end if kept is None else kept)
-            place = await self.upkeep.look_up(lambda: find(state, state.oldest))
+            place = await self._state.look_up(lambda: find(state, state.oldest))
         first = end if place is None else Offset(place.entries.firsts[place.number])
         state.oldest = max(state.oldest, first)
         time = now if place is None else place.entries.times[place.number]
         state.age_due = Milliseconds(max(time + retention + 1, now + _MAX_AGE_CHECK_MS))
+        return state
 
     async def _wait_for_release(self, topic: TopicState) -> None:
         await topic.wait_for_release()
@@ -379,8 +366,6 @@ class EmbeddedLog:
                 self._state.apply(outcome)
                 if outcome.cursors is not None:
                     self.journal.apply(outcome)
-                if outcome.closed:
-                    self.upkeep.rounds.soon()
                 if outcome.sequence:
                     self._ahead.look(outcome.code)
         except Exception as error:

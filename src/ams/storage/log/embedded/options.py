@@ -1,9 +1,11 @@
-"""Settings of the embedded log."""
+"""Settings of the embedded log, and where it is."""
 
 from dataclasses import dataclass
 from typing import Literal
 
-from ams.core.clock import Milliseconds
+from ams.core.clock import Clock, Milliseconds
+from ams.core.retention_clock import RetentionClock
+from ams.storage.files import Disk
 
 MIB = 1024 * 1024
 
@@ -25,3 +27,14 @@ class LogOptions:
     sync_interval_ms: int = 200
     group_bytes: int = MIB  # maximum size of a group commit; a larger append is its own group
     check_interval_ms: int = 10_000  # interval of retention checks
+
+
+@dataclass(frozen=True)
+class LogPlace:
+    """The folder of a log, and the disk, clocks and settings of all that works in it."""
+
+    folder: str
+    files: Disk
+    clock: Clock
+    retention_clock: RetentionClock  # for the expiry of messages and idempotency keys
+    options: LogOptions

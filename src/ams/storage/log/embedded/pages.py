@@ -105,7 +105,7 @@ class Pages:
     """Reads bytes of files, with a bounded cache of decoded pages."""
 
     def __init__(self, files: Disk, budget: int) -> None:
-        self.open = OpenFiles(files)
+        self.files, self.open = files, OpenFiles(files)
         self.threads = ThreadPoolExecutor(THREADS, thread_name_prefix="ams-log-read")
         self._budget = budget
         self._closed = False

@@ -7,26 +7,21 @@ the messages before it; a read that starts in it continues after it. The damage 
 import asyncio
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
-
-import structlog
 
 from ams.core.cache import LruCache
 from ams.core.errors import Damaged, LogUnavailable
 from ams.core.names import Offset, TopicId
 from ams.core.runs import Run, Runs
 from ams.storage.log.base import PendingRead
-from ams.storage.log.embedded.catalog import IndexPosition, LookUp, Segment, SegmentCatalog, TopicState
+from ams.storage.log.embedded.catalog import IndexPosition, Segment, TopicState
 from ams.storage.log.embedded.pages import THREADS
 from ams.storage.log.embedded.record import HEADER_BYTES, run_of
 from ams.storage.log.embedded.scan import Damage, check_record
-
-logger = structlog.get_logger("ams.log")
+from ams.storage.log.embedded.state import LogState
 
 INLINE_BYTES = 512 * 1024  # larger reads run on a thread even from memory: copying and checking takes long
 _MAX_SPAN_FACTOR = 2  # records are read together while the span is at most this multiple of their bytes
-_MAX_DAMAGED_PLACES = 1000
 RECENT_BYTES = 16 * 1024 * 1024  # memory for cached records
 BEGUN_BYTES = RECENT_BYTES // 4  # memory for records that were read in part
 _MESSAGE_OVERHEAD, _RECORD_OVERHEAD = 50, 450
@@ -40,24 +35,6 @@ class RecordSpan(NamedTuple):
     position: int
     size: int
     records: Sequence[tuple[int, int]]
-
-
-@dataclass(slots=True)
-class DamageTracker:
-    """Damaged places found since the start; each is logged once."""
-
-    known: set[tuple[str, int]] = field(default_factory=set)
-    count: int = 0
-
-    def note(self, damage: Damage) -> None:
-        """Count and log a new place. Beyond `_MAX_DAMAGED_PLACES` places only counts."""
-        place = (damage.file, damage.position)
-        if place in self.known:
-            return
-        self.count += 1
-        if len(self.known) < _MAX_DAMAGED_PLACES:
-            self.known.add(place)
-            logger.error("log.damaged", **damage._asdict())
 
 
 RecordPlace = tuple[int, int]  # sequence of a segment, position in it; never reused for another record
@@ -110,10 +87,10 @@ def _weight(run: Run) -> int:
 
 
 class EmbeddedReader:
-    """Reads messages of one log; `look_up` runs queries on `SegmentCatalog`, and loads missing pages."""
+    """Reads messages of one log."""
 
-    def __init__(self, catalog: SegmentCatalog, damage: DamageTracker, look_up: LookUp) -> None:
-        self._catalog, self._damage, self._look_up = catalog, damage, look_up
+    def __init__(self, state: LogState) -> None:
+        self._catalog, self._damage, self._look_up = state.catalog, state.damage, state.look_up
         self._recent = RecentRecords()
         self._turns = asyncio.Semaphore(THREADS)  # limits large reads, whose results are in memory
 
@@ -198,8 +175,7 @@ class EmbeddedReader:
 
 class _Batch(PendingRead):
     def __init__(self, start: Offset, max_messages: int, max_bytes: int) -> None:
-        super().__init__(max_messages, max_bytes)
-        self.offset = start  # of the next message
+        super().__init__(start, max_messages, max_bytes)
         self.has_turn = False  # whether it holds the semaphore of large reads, until it ends
 
     def take_record(self, run: Run) -> None:
@@ -207,8 +183,7 @@ class _Batch(PendingRead):
         if run.first > self.offset:
             self.stop_at_gap()
         if not self.full and run.end > self.offset:
-            self.take(run, self.offset)
-            self.offset = self.runs[-1].end
+            self.take(run)
 
     def stop_at_gap(self) -> None:
         """End before missing messages. An empty batch continues after them."""

@@ -4,14 +4,14 @@ Both checksums start with the low 32 bits of the segment's sequence number. So b
 """
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from enum import IntEnum
 from functools import lru_cache
 from itertools import accumulate, pairwise
 from typing import NamedTuple, cast
 
 from ams.core.clock import Milliseconds
-from ams.core.messages import Fragment, has_ordering_keys
+from ams.core.messages import Fragment
 from ams.core.names import Offset, TopicId
 from ams.core.runs import Run
 
@@ -96,14 +96,6 @@ class KeyNote(NamedTuple):
     messages: int
 
 
-class Loaded(NamedTuple):
-    """Records of messages with offsets and publish times from another log, as columns."""
-
-    firsts: Sequence[int]  # the first offset of each record; the offsets in a record are consecutive
-    times: Sequence[int]
-    counts: Sequence[int]
-
-
 def checksum(data: bytes | memoryview, seed: int) -> int:
     """Return the CRC-32 of `data`, started with `seed`.
 
@@ -118,33 +110,19 @@ def checksum(data: bytes | memoryview, seed: int) -> int:
     return seed
 
 
-def encode(header: RecordHeader, body: bytes, seed: int) -> bytes:
-    """Encode a record, with length and checksum of the body."""
-    flags = header.last * _LAST | header.has_ordering_keys * _ORDERING_KEYS
-    checked = _CHECKED.pack(len(body), checksum(body, seed), *header[2:9], header.kind, flags)
-    return _START.pack(MAGIC, crc32(checked, seed)) + checked + body
-
-
 def encode_control(
     kind: RecordKind, body: bytes, time: Milliseconds, stamp: Stamp, topic: TopicId = NO_TOPIC, first: Offset = NO_FIRST
 ) -> bytes:
     """Encode a record without messages."""
     commit, durable, seed = stamp
-    return encode(RecordHeader(kind, True, topic, first, time, commit, durable, 0, 0), body, seed)
+    checked = _CHECKED.pack(len(body), checksum(body, seed), topic, first, time, commit, durable, 0, 0, kind, _LAST)
+    return _START.pack(MAGIC, crc32(checked, seed)) + checked + body
 
 
 def encode_messages(
-    parts: list[bytes],
-    stamp: Stamp,
-    topic: TopicId,
-    first: Offset,
-    time: Milliseconds,
-    heads: Sequence[int],
-    notes: Sequence[bytes],
-    fragments: Sequence[Fragment],
-    last: bool,
-    has_ordering_keys: bool,
-) -> int:
+    parts: list[bytes], stamp: Stamp, topic: TopicId, first: Offset, time: Milliseconds, heads: Sequence[int],
+    notes: Sequence[bytes], fragments: Sequence[Fragment], last: bool, has_ordering_keys: bool,
+) -> int:  # fmt: skip
     """Append the encoded messages record to `parts`; return its length.
 
     Args:
@@ -174,42 +152,6 @@ def encode_messages(
     parts.append(b"".join((_START.pack(MAGIC, crc32(checked, seed)), checked, before)))
     parts += fragments
     return HEADER_BYTES + size
-
-
-def encode_loaded(
-    stamp: Stamp,
-    topic: TopicId,
-    loaded: Loaded,
-    fragments: Sequence[Fragment],
-    counted: Iterable[int],
-    some_have_ordering_keys: bool,
-) -> tuple[bytes, list[int]]:
-    """Encode messages records, mostly of one message each; return bytes and lengths. `counted`: their data bytes."""
-    commit, durable, seed = stamp
-    parts: list[bytes] = []
-    lengths: list[int] = []
-    place = 0
-    for first, time, count, data_bytes in zip(*loaded, counted, strict=True):
-        run = fragments[place : place + count]
-        place += count
-        has_keys = some_have_ordering_keys and has_ordering_keys(run)
-        if count > 1:
-            head = (count, data_bytes, 0)
-            lengths.append(
-                encode_messages(parts, stamp, topic, Offset(first), Milliseconds(time), head, (), run, True, has_keys)
-            )
-            continue
-        fragment = run[0]
-        size = len(fragment)
-        before = _one_message(1, data_bytes, 0, size)
-        body = crc32(before, seed)
-        body = crc32(fragment, body) if size <= _SLICE else checksum(fragment, body)
-        size += len(before)
-        flags = _LAST | has_keys * _ORDERING_KEYS
-        checked = _CHECKED.pack(size, body, topic, first, time, commit, durable, 1, 1, _MESSAGES, flags)
-        parts += (_START.pack(MAGIC, crc32(checked, seed)), checked, before, fragment)
-        lengths.append(HEADER_BYTES + size)
-    return b"".join(parts), lengths
 
 
 def encode_note(key: bytes, content: bytes, first: Offset, messages: int) -> bytes:

@@ -17,27 +17,13 @@ from ams.core.clock import Milliseconds
 from ams.core.errors import Damaged, Unusable
 from ams.core.names import TopicId
 from ams.storage.files import NEW, Disk, open_file
+from ams.storage.log.embedded import segment as segment_file
 from ams.storage.log.embedded.catalog import Segment, Tail, TopicState
 from ams.storage.log.embedded.journal import RestoredJournal, write_image
 from ams.storage.log.embedded.options import LogOptions
 from ams.storage.log.embedded.record import RecordHeader, RecordKind, read_control
 from ams.storage.log.embedded.scan import RESTORE_HINT, Damage, Scanned, Trimmed, images_in, in_order, read_image, scan
-from ams.storage.log.embedded.segment import (
-    CHAINS,
-    CURSORS,
-    HEAD_BYTES,
-    Cut,
-    OpenSegment,
-    RetentionClass,
-    SegmentHead,
-    class_of,
-    decode_head,
-    head_is_whole,
-    image_path,
-    index_path,
-    log_path,
-    sequence_of,
-)
+from ams.storage.log.embedded.segment import CHAINS, CURSORS, HEAD_BYTES, Cut, OpenSegment, RetentionClass, SegmentHead
 from ams.storage.log.embedded.segment_index import IndexHead, read_at, read_directory, read_filter, read_head
 
 _COPY_BYTES = 4 * 1024 * 1024
@@ -46,8 +32,8 @@ _COPY_BYTES = 4 * 1024 * 1024
 class Recovery(NamedTuple):
     """Report of a recovery."""
 
-    trimmed: tuple[Trimmed, ...] = ()
-    damage: tuple[Damage, ...] = ()
+    trimmed: tuple[Trimmed, ...]
+    damage: tuple[Damage, ...]
 
 
 @dataclass(slots=True)
@@ -61,7 +47,8 @@ class Restored:
     commit: int = 0
     sequence: int = 0
     table: str | None = None  # path of the index file with the newest table
-    report: Recovery = Recovery()
+    trimmed: list[Trimmed] = field(default_factory=list)
+    damage: list[Damage] = field(default_factory=list)
 
 
 def recover(files: Disk, folder: str, options: LogOptions) -> Restored:
@@ -76,8 +63,6 @@ class _RecoveryRun:
     def __init__(self, files: Disk, folder: str, options: LogOptions) -> None:
         self._files, self._folder, self._options = files, folder, options
         self._log = Restored()
-        self._trimmed: list[Trimmed] = []
-        self._damage: list[Damage] = []
         self._heads: dict[str, IndexHead] = {}  # of every readable index file, by its path
         self._indexed: set[int] = set()  # segments with an index file, also a damaged one: they were durable before
         self._scanned: dict[int, Scanned] = {}
@@ -102,14 +87,13 @@ class _RecoveryRun:
         self._log.segments = [segment for segments in by_class for segment in segments]
         for segment in self._log.segments:
             self._complete(segment)
-        self._log.report = Recovery(tuple(self._trimmed), tuple(self._damage))
         return self._log
 
     def _segments(self, kind: RetentionClass) -> list[Segment]:
         place = os.path.join(self._folder, kind.name)
         logs: list[int] = []
         for name in self._files.names(place):
-            sequence = sequence_of(name)
+            sequence = segment_file.sequence_of(name)
             if sequence is None:
                 if name.endswith(NEW):
                     self._files.unlink(os.path.join(place, name))
@@ -119,7 +103,7 @@ class _RecoveryRun:
                 logs.append(sequence)
                 continue
             self._indexed.add(sequence)
-            path = index_path(self._folder, kind, sequence)
+            path = os.path.join(place, name)
             head = read_head(self._files, path, kind.code, sequence)
             if head is None:
                 self._note_damage(path, 0, "index header checksum")
@@ -128,9 +112,9 @@ class _RecoveryRun:
         return [self._segment(kind, sequence) for sequence in logs]
 
     def _segment(self, kind: RetentionClass, sequence: int) -> Segment:
-        path = log_path(self._folder, kind, sequence)
+        path = segment_file.log_path(self._folder, kind, sequence)
         size = self._size(path)
-        segment = Segment(kind, sequence, path, index_path(self._folder, kind, sequence), size)
+        segment = Segment(kind, sequence, path, size)
         segment.head = self._heads.get(segment.index_path)
         if segment.head is not None:
             segment.length, segment.closed = segment.head.length, True
@@ -169,10 +153,10 @@ class _RecoveryRun:
         if older:  # the newest must be durable before these are deleted
             self._files.sync_folder(os.path.join(self._folder, CURSORS.name))
         for commit in older:
-            self._files.unlink(image_path(self._folder, commit))
+            self._files.unlink(segment_file.image_path(self._folder, commit))
 
     def _new_topic(self, topic: TopicId, retention: Milliseconds | None) -> TopicState:
-        return TopicState(topic, retention, class_of(retention or self._options.retention))
+        return TopicState(topic, retention, segment_file.class_of(retention or self._options.retention))
 
     def _scan_class(self, segments: list[Segment]) -> None:
         for segment in [each for each in segments if each.head is None and each.length <= HEAD_BYTES]:
@@ -196,7 +180,7 @@ class _RecoveryRun:
                 segments.remove(segment)
 
     def _read_head(self, segment: Segment) -> SegmentHead | None:
-        return decode_head(read_at(self._files, segment.path, HEAD_BYTES, 0))
+        return segment_file.decode_head(read_at(self._files, segment.path, HEAD_BYTES, 0))
 
     def _scan(self, segment: Segment, cut: Cut | None, *, last: bool) -> None:
         size = self._size(segment.path)
@@ -213,7 +197,7 @@ class _RecoveryRun:
         segment.length = max(found.end, HEAD_BYTES) if found.torn else min(limit, size)
         segment.closed = True
         self._scanned[segment.sequence] = found
-        self._damage += found.damage
+        self._log.damage += found.damage
         self._log.commit = max(self._log.commit, found.commit)
         self._trim(segment, size, found)
 
@@ -222,7 +206,7 @@ class _RecoveryRun:
             if size > segment.length:
                 reason = found.torn or "refused by the disk"
                 if not found.unwritten:
-                    self._trimmed.append(Trimmed(segment.path, segment.length, size - segment.length, reason))
+                    self._log.trimmed.append(Trimmed(segment.path, segment.length, size - segment.length, reason))
                 self._files.truncate(handle, segment.length)
             # The sync of unconfirmed bytes may have failed. Then the kernel takes them as clean: write them again.
             position, end = found.durable, min(size, segment.length)
@@ -234,9 +218,9 @@ class _RecoveryRun:
     def _keep(self, segment: Segment, *, last: bool) -> bool:
         found = self._scanned[segment.sequence]
         data = read_at(self._files, segment.path, HEAD_BYTES, 0)
-        head = decode_head(data)
+        head = segment_file.decode_head(data)
         is_own = head is not None and (head.class_code, head.sequence) == (segment.kind.code, segment.sequence)
-        whole = is_own and head_is_whole(data)
+        whole = is_own and segment_file.head_is_whole(data)
         if not whole and found.records:  # without records the header was just torn
             self._note_damage(segment.path, 0, "segment header checksum", HEAD_BYTES)
         if not found.records and not found.damage and not (last and whole):
@@ -275,13 +259,13 @@ class _RecoveryRun:
         records = [each for found in self._scanned.values() for each in found.cursors]
         kept, is_whole = in_order(records, journal.image)
         place = os.path.join(self._folder, CURSORS.name)
-        if not is_whole and not self._damage and not self._files.names(place):
+        if not is_whole and not self._log.damage and not self._files.names(place):
             # An operator moved the folder away. Groups beside messages are outdated: an empty image cancels them.
             kept, journal.image = [], self._log.commit
             write_image(self._files, self._folder, journal.image, Milliseconds(0), ())
             self._note_damage(place, 0, "the cursors were set aside, and none is left")
         elif not is_whole:
-            if not self._damage:
+            if not self._log.damage:
                 raise Unusable(
                     f"log folder {self._folder}: groups of cursors are missing, or their image is older than they are; "
                     + RESTORE_HINT
@@ -303,7 +287,7 @@ class _RecoveryRun:
             topic.oldest = max(topic.oldest, header.first)
             if header.kind == RecordKind.RETENTION:
                 topic.retention = retention
-                topic.kind = class_of(retention or self._options.retention)
+                topic.kind = segment_file.class_of(retention or self._options.retention)
 
     def _note_classes(self, kind: RetentionClass, segments: list[Segment]) -> None:
         there = {topic for each in segments if each.entries for topic in each.entries.topics}
@@ -317,15 +301,13 @@ class _RecoveryRun:
 
     def _complete(self, segment: Segment) -> None:
         if segment.entries is not None:
-            content = segment.entries.topics
-            for topic in content.keys() - self._log.topics.keys():
-                del content[topic]
+            segment.entries.keep_topics(self._log.topics)
         if segment.head is not None:
             with contextlib.suppress(Damaged):  # reported and rebuilt at the first look-up of a key
                 segment.filter = read_filter(self._files, segment.index_path, segment.head)
 
     def _note_damage(self, path: str, position: int, reason: str, length: int = 0) -> None:
-        self._damage.append(Damage(path, position, length, reason))
+        self._log.damage.append(Damage(path, position, length, reason))
 
     def _size(self, path: str) -> int:
         with open_file(self._files, path) as handle:

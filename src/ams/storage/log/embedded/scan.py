@@ -7,59 +7,30 @@ torn end, because their checksums start with another segment's number.
 """
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
+
+import structlog
 
 from ams.core.clock import Milliseconds
 from ams.core.errors import Damaged, Unusable
 from ams.core.names import TopicId
 from ams.storage.files import Disk, FileHandle, open_file
 from ams.storage.log.base import Appended, key_hash
+from ams.storage.log.embedded import record, segment, segment_index
 from ams.storage.log.embedded.catalog import Tail
-from ams.storage.log.embedded.record import (
-    HEADER_BYTES,
-    MAGIC,
-    RecordHeader,
-    RecordKind,
-    checksum,
-    data_bytes_and_notes,
-    decode_header,
-)
-from ams.storage.log.embedded.segment import (
-    CHAINS,
-    CURSORS,
-    HEAD_BYTES,
-    IMAGE_SUFFIX,
-    Cut,
-    RetentionClass,
-    decode_head,
-    head_is_whole,
-    image_path,
-    index_path,
-    log_path,
-    seed_of,
-    sequence_of,
-)
-from ams.storage.log.embedded.segment_index import (
-    Directory,
-    Entries,
-    IndexHead,
-    SegmentEntries,
-    TopicRow,
-    decode_entries,
-    key_in,
-    read_at,
-    read_directory,
-    read_filter,
-    read_head,
-)
+from ams.storage.log.embedded.record import HEADER_BYTES, MAGIC, RecordHeader, RecordKind
+from ams.storage.log.embedded.segment import CHAINS, CURSORS, HEAD_BYTES, IMAGE_SUFFIX, Cut, RetentionClass
+from ams.storage.log.embedded.segment_index import Directory, Entries, IndexHead, SegmentEntries, TopicRow
 
+logger = structlog.get_logger("ams.log")
 RESTORE_HINT = (
     f"restore all of the log together, or move its folder {CURSORS.name} away: then subscriptions begin at their oldest"
     " message"
 )
 _WINDOW_BYTES = 4 * 1024 * 1024
+_MAX_DAMAGED_PLACES = 1000
 _NO_TAIL = Tail()
 
 
@@ -75,13 +46,28 @@ class Damage(NamedTuple):
         return f"{self.file} at {self.position}: {self.reason} ({self.length} bytes)"
 
 
-class Trimmed(NamedTuple):
+@dataclass(slots=True)
+class DamageTracker:
+    """Damaged places found since the start; each is logged once."""
+
+    known: set[tuple[str, int]] = field(default_factory=set)
+    count: int = 0
+
+    def note(self, damage: Damage) -> None:
+        """Count and log a new place. Beyond `_MAX_DAMAGED_PLACES` places only counts."""
+        place = (damage.file, damage.position)
+        if place in self.known:
+            return
+        self.count += 1
+        if len(self.known) < _MAX_DAMAGED_PLACES:
+            self.known.add(place)
+            logger.error("log.damaged", **damage._asdict())
+
+
+class Trimmed(Damage):
     """A torn end of a segment that recovery truncated; it was never acknowledged."""
 
-    file: str
-    position: int
-    length: int
-    reason: str
+    __slots__ = ()
 
     def __str__(self) -> str:
         return f"{self.file} at {self.position}: {self.reason}, {self.length} bytes cut"
@@ -140,7 +126,7 @@ class _Scanner:
                 continue
             start, position = position, position + header.size
             body = self._bytes(start + HEADER_BYTES, header.body_bytes)
-            if checksum(body, self.seed) != header.body_checksum:
+            if record.checksum(body, self.seed) != header.body_checksum:
                 self._bad_body(header, start)
                 continue
             if header.last and not self._open:
@@ -164,7 +150,7 @@ class _Scanner:
 
     def _header(self, position: int) -> RecordHeader | None:
         offset = self._offset(position, HEADER_BYTES)  # may replace the window: call it first
-        return decode_header(self._window, self.seed, offset)
+        return record.decode_header(self._window, self.seed, offset)
 
     def _offset(self, position: int, size: int) -> int:
         """Load `size` bytes at `position` into the window; return their offset in it."""
@@ -270,7 +256,7 @@ class _Scanner:
         if found.first_time is None:
             found.first_time = header.time
         found.content.add(topic, first, header.time, header.messages, position, header.size)
-        published, notes = data_bytes_and_notes(header, body)
+        published, notes = record.data_bytes_and_notes(header, body)
         for note in notes:
             appended = Appended(note.first, note.messages, header.time)
             found.content.add_key(topic, key_hash(topic, note.key), appended, note.content)
@@ -287,22 +273,16 @@ class _Scanner:
 
 
 def scan(
-    files: Disk,
-    path: str,
-    sequence: int,
-    length: int | None = None,
-    *,
-    closed: bool,
-    known: Mapping[TopicId, int] | None = None,
-    cursors_known: int = 0,
-) -> Scanned:
+    files: Disk, path: str, sequence: int, length: int | None = None, *, closed: bool,
+    known: Mapping[TopicId, int] | None = None, cursors_known: int = 0,
+) -> Scanned:  # fmt: skip
     """Scan a segment up to `length` or its end; raises `OSError`."""
     with open_file(files, path) as handle:
         size = files.size(handle)
         limit = size if length is None else length
-        head = decode_head(files.read(handle, HEAD_BYTES, 0))
+        head = segment.decode_head(files.read(handle, HEAD_BYTES, 0))
         held = head.held if head is not None and head.sequence == sequence else 0
-        seed, limited = seed_of(sequence), min(limit, size)
+        seed, limited = segment.seed_of(sequence), min(limit, size)
         found = _Scanner(files, handle, path, seed, limited, closed, known or {}, held, cursors_known).scan()
         if size < limit:
             found.damage.append(Damage(path, size, limit - size, "the file ends too early"))
@@ -319,11 +299,11 @@ def images_in(files: Disk, folder: str) -> list[int]:
 
 def read_image(files: Disk, folder: str, commit: int) -> tuple[list[bytes], int]:
     """Return the bodies of an image, and its size. Raises `Unusable` if it is damaged."""
-    path = image_path(folder, commit)
-    head = read_at(files, path, HEAD_BYTES, 0)
+    path = segment.image_path(folder, commit)
+    head = segment_index.read_at(files, path, HEAD_BYTES, 0)
     found = scan(files, path, commit, closed=True)
-    own = decode_head(head)
-    if found.damage or not found.marked or not head_is_whole(head) or own is None or own.sequence != commit:
+    own = segment.decode_head(head)
+    if found.damage or not found.marked or not segment.head_is_whole(head) or own is None or own.sequence != commit:
         reason = found.damage[0].reason if found.damage else "its beginning or its end is missing"
         raise Unusable(f"{path} is not a whole image of cursors ({reason}); {RESTORE_HINT}")
     return [each.body for each in found.cursors], found.end
@@ -350,13 +330,13 @@ def in_order(records: Iterable[CursorsRecord], image: int) -> tuple[list[Cursors
 
 def check_record(data: bytes, position: int, sequence: int, topic: TopicId) -> RecordHeader:
     """Verify the record of a topic at an indexed position in `data`; raises `Damaged` with the reason."""
-    seed = seed_of(sequence)
-    header = decode_header(data, seed, position)
+    seed = segment.seed_of(sequence)
+    header = record.decode_header(data, seed, position)
     if header is None:
         raise Damaged("record header checksum")
     # A memoryview: avoids a copy of the body.
     body = memoryview(data)[position + HEADER_BYTES : position + header.size]
-    if len(body) != header.body_bytes or checksum(body, seed) != header.body_checksum:
+    if len(body) != header.body_bytes or record.checksum(body, seed) != header.body_checksum:
         raise Damaged("record checksum")
     if header.topic != topic or header.kind != RecordKind.MESSAGES:
         raise Damaged("a record of another topic")
@@ -396,7 +376,13 @@ class _Verification:
         self._image = 0  # the commit of the image of cursors
 
     def run(self) -> ScanReport:
-        cursors = self._check_image()
+        cursors: list[bytes] = []
+        if images := images_in(self._files, self._folder):
+            self._image = images[-1]
+            try:
+                cursors, _ = read_image(self._files, self._folder, self._image)
+            except Unusable as error:
+                self._note(segment.image_path(self._folder, self._image), 0, error.message)
         for kind in CHAINS:
             if self._files.exists(os.path.join(self._folder, kind.name)):
                 self._check_class(kind)
@@ -409,30 +395,16 @@ class _Verification:
         topics = {topic for each in scanned for topic in each.content.topics}
         return ScanReport(*counts, len(topics), bodies, self._bytes, tuple(self._torn), tuple(self._damage))
 
-    def _check_image(self) -> list[bytes]:
-        images = images_in(self._files, self._folder)
-        if not images:
-            return []
-        self._image = images[-1]
-        try:
-            return read_image(self._files, self._folder, self._image)[0]
-        except Unusable as error:
-            self._note(image_path(self._folder, self._image), 0, error.message)
-            return []
-
     def _check_class(self, kind: RetentionClass) -> None:
-        logs: list[int] = []
-        indexes: list[int] = []
-        for name in self._files.names(os.path.join(self._folder, kind.name)):
-            sequence = sequence_of(name)
-            if sequence is not None:
-                (logs if name.endswith(".log") else indexes).append(sequence)
+        names = self._files.names(os.path.join(self._folder, kind.name))
+        numbers = {name: number for name in names if (number := segment.sequence_of(name)) is not None}
+        logs, indexes = ([numbers[name] for name in numbers if name.endswith(end)] for end in (".log", ".idx"))
         cuts: dict[int, Cut] = {}
         for sequence in logs:
-            path = log_path(self._folder, kind, sequence)
-            data = read_at(self._files, path, HEAD_BYTES, 0)
-            segment_head = decode_head(data)
-            if len(data) == HEAD_BYTES and not head_is_whole(data):
+            path = segment.log_path(self._folder, kind, sequence)
+            data = segment_index.read_at(self._files, path, HEAD_BYTES, 0)
+            segment_head = segment.decode_head(data)
+            if len(data) == HEAD_BYTES and not segment.head_is_whole(data):
                 self._note(path, 0, "segment header checksum", HEAD_BYTES)
             if segment_head is not None and segment_head.cut is not None:
                 cuts[segment_head.cut.sequence] = segment_head.cut
@@ -443,12 +415,12 @@ class _Verification:
         for sequence in sorted(set(indexes) - set(logs)):
             head = self._head(kind, sequence)
             if head is not None:
-                self._directory(index_path(self._folder, kind, sequence), head)
+                self._directory(segment.index_path(segment.log_path(self._folder, kind, sequence)), head)
 
     def _head(self, kind: RetentionClass, sequence: int) -> IndexHead | None:
-        path = index_path(self._folder, kind, sequence)
+        path = segment.index_path(segment.log_path(self._folder, kind, sequence))
         self._indexes += 1
-        head = read_head(self._files, path, kind.code, sequence)
+        head = segment_index.read_head(self._files, path, kind.code, sequence)
         if head is None:
             self._note(path, 0, "index header checksum")
         return head
@@ -456,7 +428,7 @@ class _Verification:
     def _check_segment(
         self, kind: RetentionClass, sequence: int, head: IndexHead | None, cut: Cut | None, *, closed: bool
     ) -> None:
-        path = log_path(self._folder, kind, sequence)
+        path = segment.log_path(self._folder, kind, sequence)
         limit = head.length if head else cut.length if cut else None
         found = scan(self._files, path, sequence, limit, closed=closed, cursors_known=self._image)
         with open_file(self._files, path) as handle:
@@ -468,7 +440,7 @@ class _Verification:
         self._damage += found.damage
         self._bytes += size
         if head is not None:
-            self._check_index(index_path(self._folder, kind, sequence), head, found)
+            self._check_index(segment.index_path(path), head, found)
 
     def _check_index(self, path: str, head: IndexHead, found: Scanned) -> None:
         directory = self._directory(path, head)
@@ -480,37 +452,32 @@ class _Verification:
             except Damaged as damage:
                 self._note(path, 0, damage.message)
         try:
-            keys = read_filter(self._files, path, head)
+            keys = segment_index.read_filter(self._files, path, head)
             for hashed, result in found.content.keys.items():
                 place = directory.key_place(hashed)
-                data = read_at(self._files, path, *place) if place else None
-                if data is None or key_in(data, hashed) != result or not keys.may_hold(hashed):
+                data = segment_index.read_at(self._files, path, *place) if place else None
+                if data is None or segment_index.key_in(data, hashed) != result or not keys.may_hold(hashed):
                     raise Damaged("the index does not agree with the segment's keys")
         except Damaged as damage:
             self._note(path, head.keys_position, damage.message)
 
     def _directory(self, path: str, head: IndexHead) -> Directory | None:
         try:
-            return read_directory(self._files, path, head)
+            return segment_index.read_directory(self._files, path, head)
         except Damaged as damage:
             self._note(path, 0, damage.message)
             return None
 
     def _check_row(self, path: str, directory: Directory, row: TopicRow, found: Scanned) -> None:
-        listed: dict[int, tuple[int, ...]] = {}
-        blocks = range(row.block, directory.last_block(row) + 1) if row.entries else ()
-        for block in blocks:
-            listed.update(_lines(decode_entries(read_at(self._files, path, *directory.place(row, block)))))
-        real = dict(_lines(found.content.topics.get(row.topic, Entries())))
-        if any(listed.get(position) != line for position, line in real.items()):
+        listed: set[tuple[int, ...]] = set()
+        for block in range(row.block, directory.last_block(row) + 1) if row.entries else ():
+            data = segment_index.read_at(self._files, path, *directory.place(row, block))
+            listed.update(zip(*segment_index.decode_entries(data).columns, strict=True))
+        real = set(zip(*found.content.topics.get(row.topic, Entries()).columns, strict=True))
+        if not real <= listed:
             raise Damaged("the index does not agree with the segment")
         if len(listed) != len(real) and not found.damage:
             raise Damaged("the index has records the segment has not")
 
     def _note(self, path: str, position: int, reason: str, length: int = 0) -> None:
         self._damage.append(Damage(path, position, length, reason))
-
-
-def _lines(entries: Entries) -> Iterator[tuple[int, tuple[int, ...]]]:
-    columns = (entries.firsts, entries.times, entries.counts, entries.lengths)
-    return zip(entries.positions, zip(*columns, strict=True), strict=True)

@@ -20,10 +20,10 @@ from typing import NamedTuple
 
 import structlog
 
-from ams.core.clock import Clock, Milliseconds
+from ams.core.clock import Milliseconds
 from ams.core.errors import Unusable
-from ams.storage.files import NEW, Disk, FileHandle, open_file
-from ams.storage.log.embedded.options import LogOptions
+from ams.storage.files import NEW, FileHandle, open_file
+from ams.storage.log.embedded.options import LogPlace
 from ams.storage.log.embedded.record import Stamp
 
 logger = structlog.get_logger("ams.log")
@@ -136,9 +136,9 @@ def log_path(folder: str, kind: RetentionClass, sequence: int) -> str:
     return os.path.join(folder, kind.name, f"{sequence:016d}.log")
 
 
-def index_path(folder: str, kind: RetentionClass, sequence: int) -> str:
-    """Return the path of a segment's index."""
-    return os.path.join(folder, kind.name, f"{sequence:016d}.idx")
+def index_path(path: str) -> str:
+    """Return the path of the index of a segment."""
+    return os.path.splitext(path)[0] + ".idx"
 
 
 def image_path(folder: str, commit: int) -> str:
@@ -164,8 +164,8 @@ class Spare(NamedTuple):
 class Spares:
     """The spares of one log. They hold no data: a start, or a shortage of space, deletes them. Thread-safe."""
 
-    def __init__(self, files: Disk, options: LogOptions) -> None:
-        self._files = files
+    def __init__(self, place: LogPlace) -> None:
+        self._files, options = place.files, place.options
         limit = MAX_SPARES * options.segment_bytes
         self._limit = limit if options.max_bytes is None else min(limit, options.max_bytes // _SPARES_SHARE)
         self._lock = threading.Lock()
@@ -277,21 +277,13 @@ class OpenSegment:
 class Writer:
     """Writes the open segment of a class. Committer thread only. Every call may raise `OSError`."""
 
-    def __init__(
-        self,
-        kind: RetentionClass,
-        folder: str,
-        files: Disk,
-        sequences: Iterator[int],
-        options: LogOptions,
-        spares: Spares,
-    ) -> None:
+    def __init__(self, kind: RetentionClass, place: LogPlace, sequences: Iterator[int], spares: Spares) -> None:
         self.kind = kind
         self.open: OpenSegment | None = None
-        self._folder, self._files = folder, files
+        self._folder, self._files = place.folder, place.files
         self._sequences, self._spares = sequences, spares
-        self._segment_bytes = min(options.segment_bytes, kind.segment_bytes)
-        self._segment_keys = options.segment_keys
+        self._segment_bytes = min(place.options.segment_bytes, kind.segment_bytes)
+        self._segment_keys = place.options.segment_keys
         self._cut: Cut | None = None  # the failed segment, until the header of its successor names it
 
     @property
@@ -329,10 +321,7 @@ class Writer:
         return segment
 
     def begin(self, now: Milliseconds) -> OpenSegment:
-        """Create the next segment, or reuse a spare, with durable name and header. Raises `OSError`.
-
-        The header cuts off a failed predecessor.
-        """
+        """Create the next segment, or reuse a spare, durably. Its header cuts off a failed one. Raises `OSError`."""
         sequence = next(self._sequences)
         path = log_path(self._folder, self.kind, sequence)
         reused = self._reuse(sequence, path, now)
@@ -342,7 +331,13 @@ class Writer:
                 self._write_head(handle, SegmentHead(self.kind.code, sequence, now, self._cut))
             self._files.sync_folder(os.path.dirname(path))
         except OSError:
-            self._take_back(handle, path)
+            with contextlib.suppress(OSError):
+                if self._files.size(handle) > HEAD_BYTES:  # a spare: if a power loss brings it back it must be empty
+                    self._files.truncate(handle, HEAD_BYTES)
+                    self._files.sync(handle)
+            self._close(handle)
+            with contextlib.suppress(OSError):
+                self._files.unlink(path)
             raise
         self._cut = None
         self.open = OpenSegment(sequence, path, handle, HEAD_BYTES, HEAD_BYTES, size=held)
@@ -367,15 +362,6 @@ class Writer:
     def _write_head(self, handle: FileHandle, head: SegmentHead) -> None:
         self._files.write(handle, encode_head(head), 0)
         self._files.sync(handle)
-
-    def _take_back(self, handle: FileHandle, path: str) -> None:
-        with contextlib.suppress(OSError):
-            if self._files.size(handle) > HEAD_BYTES:  # a spare: if a power loss brings it back it must be empty
-                self._files.truncate(handle, HEAD_BYTES)
-                self._files.sync(handle)
-        self._close(handle)
-        with contextlib.suppress(OSError):
-            self._files.unlink(path)
 
     def write(self, parts: Sequence[bytes], *, sync: bool) -> None:
         """Append parts to the open segment; with `sync`, return when they are durable."""
@@ -439,19 +425,13 @@ class Writer:
 
 
 def writers(
-    open_segments: Mapping[int, OpenSegment],
-    sequence: int,
-    folder: str,
-    files: Disk,
-    options: LogOptions,
-    spares: Spares,
+    place: LogPlace, spares: Spares, sequence: int, open_segments: Mapping[int, OpenSegment]
 ) -> dict[int, Writer]:
     """Return a writer for each chain, by code. `open_segments` are continued; `sequence` is the last number used."""
     sequences = count(sequence + 1)
-    made = {}
-    for kind in CHAINS:
-        made[kind.code] = Writer(kind, folder, files, sequences, options, spares)
-        made[kind.code].open = open_segments.get(kind.code)
+    made = {kind.code: Writer(kind, place, sequences, spares) for kind in CHAINS}
+    for code, segment in open_segments.items():
+        made[code].open = segment
     return made
 
 
@@ -462,11 +442,9 @@ class Ahead:
     current step. If preallocation fails, the file grows with its records.
     """
 
-    def __init__(
-        self, writers: Mapping[int, Writer], files: Disk, folder: str, clock: Clock, options: LogOptions
-    ) -> None:
-        self._writers = writers
-        self._files, self._folder, self._clock = files, folder, clock
+    def __init__(self, writers: Mapping[int, Writer], place: LogPlace) -> None:
+        self._writers, options = writers, place.options
+        self._files, self._folder, self._clock = place.files, place.folder, place.clock
         limits = [options.ahead_bytes, options.segment_bytes // _SEGMENT_SHARE]
         if options.max_bytes is not None:
             limits.append(options.max_bytes // _FOLDER_SHARE)
@@ -521,16 +499,14 @@ class Ahead:
     def _fill(self, segment: OpenSegment) -> None:
         # Its own handle: the system reports a write error once per handle, and the committer must see its own errors.
         with open_file(self._files, segment.path) as handle:
-            while self._is_wanted(segment) and self._write_step(segment, handle):
+            while (
+                not self._closed
+                and segment.tail + self._step <= min(self._most, segment.length - HEAD_BYTES)
+                and segment.size + self._step <= self._segment_bytes
+                and self._files.free_bytes(self._folder) >= self._room
+                and self._write_step(segment, handle)
+            ):
                 pass
-
-    def _is_wanted(self, segment: OpenSegment) -> bool:
-        return (
-            not self._closed
-            and segment.tail + self._step <= min(self._most, segment.length - HEAD_BYTES)
-            and segment.size + self._step <= self._segment_bytes
-            and self._files.free_bytes(self._folder) >= self._room
-        )
 
     def _write_step(self, segment: OpenSegment, handle: FileHandle) -> bool:
         """Write zeros durably at the end of the file. Returns False if the segment is sealed, or writes overtake."""

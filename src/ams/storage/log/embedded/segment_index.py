@@ -11,7 +11,7 @@ import sys
 import zlib
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, islice
 from typing import NamedTuple
@@ -52,14 +52,16 @@ class Entries:
     __slots__ = ("counts", "firsts", "lengths", "positions", "times")
 
     def __init__(self) -> None:
-        self.firsts = array("Q")
-        self.times = array("Q")
-        self.counts = array("I")
-        self.positions = array("I")
-        self.lengths = array("I")
+        self.firsts, self.times = array("Q"), array("Q")
+        self.counts, self.positions, self.lengths = array("I"), array("I"), array("I")
 
     def __len__(self) -> int:
         return len(self.firsts)
+
+    @property
+    def columns(self) -> "tuple[array[int], ...]":
+        """First offsets, times, counts, positions and lengths."""
+        return (self.firsts, self.times, self.counts, self.positions, self.lengths)
 
     @property
     def bytes(self) -> int:
@@ -82,12 +84,6 @@ class Entries:
         self.counts.append(count)
         self.positions.append(position)
         self.lengths.append(length)
-
-    def extend(self, *columns: Sequence[int]) -> None:
-        """Add records as columns: first offsets, times, counts, positions and lengths."""
-        own = (self.firsts, self.times, self.counts, self.positions, self.lengths)
-        for column, more in zip(own, columns, strict=True):
-            column.extend(more)
 
     def at(self, offset: Offset) -> int:
         """Return the number of the record with `offset`, or of the next one; `len` if all records are before."""
@@ -122,15 +118,14 @@ class SegmentEntries:
         if time > self.newest:
             self.newest = time
 
-    def extend(self, topic: TopicId, *columns: Sequence[int]) -> None:
-        """Add records of one topic as columns."""
-        self.topics.setdefault(topic, Entries()).extend(*columns)
-        self.note_time(Milliseconds(columns[1][-1]))
-
     def note_time(self, time: Milliseconds) -> None:
         """Update `newest` by the time of a record."""
         if time > self.newest:
             self.newest = time
+
+    def keep_topics(self, known: Collection[TopicId]) -> None:
+        """Drop the records of other topics."""
+        self.topics = {topic: entries for topic, entries in self.topics.items() if topic in known}
 
     def add_key(self, topic: TopicId, hashed: bytes, appended: Appended, content: bytes) -> None:
         """Add a key and its answer."""
@@ -159,11 +154,6 @@ class KeyFilter(NamedTuple):
         at = bisect_left(rests, rest, starts[bucket], stop)
         return at < stop and rests[at] == rest
 
-    @property
-    def bytes(self) -> int:
-        """Memory size in bytes."""
-        return 4 * len(self.starts) + 2 * len(self.rests)
-
 
 def make_filter(hashes: Sequence[bytes]) -> KeyFilter:
     """Return the filter of keys, given their sorted hashes."""
@@ -171,9 +161,6 @@ def make_filter(hashes: Sequence[bytes]) -> KeyFilter:
     places = [_prefix_of(hashed) * buckets >> _STRETCH for hashed in hashes]
     starts = [bisect_left(places, bucket << _REST_BITS) for bucket in range(buckets + 1)]
     return KeyFilter(array("I", starts), array("H", [place & _REST_MASK for place in places]))
-
-
-NO_KEYS = make_filter(())
 
 
 class IndexHead(NamedTuple):
@@ -218,8 +205,8 @@ class TopicRow(NamedTuple):
     commit: int  # of its last record; later commits are not in these figures
     retention: int  # milliseconds; 0 = the log's default
     oldest: Offset
-    reach: Offset  # end of its messages in this retention class up to and including this segment
-    reach_time: Milliseconds
+    reach: Offset = Offset(0)  # end of its messages in this retention class up to and including this segment
+    reach_time: Milliseconds = Milliseconds(0)
     entries: int = 0  # records in this segment
     block: int = 0  # number of its first block of entries
     keys: int = 0  # in this segment
@@ -237,14 +224,9 @@ NO_EXTENT = TopicExtent(Offset(0), Milliseconds(0))
 
 
 def encode_index(
-    class_code: int,
-    sequence: int,
-    length: int,
-    commit: int,
-    table: Iterable[TopicRow],
-    content: SegmentEntries,
+    class_code: int, sequence: int, length: int, commit: int, table: Iterable[TopicRow], content: SegmentEntries,
     reach: Mapping[TopicId, TopicExtent],
-) -> bytes:
+) -> bytes:  # fmt: skip
     """Return the index file of a segment; `reach` has the end of each topic in the class, with this segment."""
     rows, blocks = _rows_and_blocks(sorted(table), content, reach)
     hashes = sorted(content.keys)
@@ -286,11 +268,6 @@ class Directory:
         self._times = from_bytes("Q", data[fences + size : fences + 2 * size])
         self._positions = from_bytes("Q", data[fences + 2 * size : fences + 3 * size])
         self._key_fences = fences + 3 * size
-
-    @property
-    def weight(self) -> int:
-        """Memory size in bytes."""
-        return 2 * len(self._data)
 
     def rows(self) -> Iterator[TopicRow]:
         """Yield every row."""
@@ -338,14 +315,11 @@ class Directory:
 
 def decode_entries(data: bytes) -> Entries:
     """Decode a block of entries; raises `Damaged`."""
-    columns = _strip_crc(data, "entries")
-    count = len(columns) // _ENTRY_BYTES
-    entries = Entries()
-    entries.firsts = from_bytes("Q", columns[: 8 * count])
-    entries.times = from_bytes("Q", columns[8 * count : 16 * count])
-    entries.counts = from_bytes("I", columns[16 * count : 20 * count])
-    entries.positions = from_bytes("I", columns[20 * count : 24 * count])
-    entries.lengths = from_bytes("I", columns[24 * count :])
+    content, entries, end = _strip_crc(data, "entries"), Entries(), 0
+    count = len(content) // _ENTRY_BYTES
+    for column in entries.columns:
+        begin, end = end, end + count * column.itemsize
+        column.extend(from_bytes(column.typecode, content[begin:end]))
     return entries
 
 
@@ -368,9 +342,7 @@ def _rows_and_blocks(
         here = row._replace(reach=end, reach_time=time, entries=len(entries), block=len(blocks), bytes=entries.bytes)
         rows.append(here._replace(keys=content.keyed.get(row.topic, 0)))
         for start in range(0, len(entries), ENTRIES_PER_BLOCK):
-            part = slice(start, start + ENTRIES_PER_BLOCK)
-            columns = (entries.firsts, entries.times, entries.counts, entries.positions, entries.lengths)
-            data = b"".join(to_bytes(column[part]) for column in columns)
+            data = b"".join(to_bytes(column[start : start + ENTRIES_PER_BLOCK]) for column in entries.columns)
             blocks.append((entries.firsts[start], entries.times[start], _add_crc(data)))
     return rows, blocks
 
@@ -409,6 +381,8 @@ def encode_filter(keys: KeyFilter) -> bytes:
 
 def decode_filter(data: bytes, keys: int) -> KeyFilter:
     """Decode the filter of a number of keys; raises `Damaged`."""
+    if not keys:
+        return make_filter(())
     content = _strip_crc(data, "key filter")
     starts = len(content) - 2 * keys
     return KeyFilter(from_bytes("I", content[:starts]), from_bytes("H", content[starts:]))
@@ -427,8 +401,6 @@ def read_directory(files: Disk, path: str, head: IndexHead) -> Directory:
 
 def read_filter(files: Disk, path: str, head: IndexHead) -> KeyFilter:
     """Return the key filter of an index file; raises `Damaged`."""
-    if not head.keys:
-        return NO_KEYS
     return decode_filter(read_at(files, path, head.filter_bytes, head.filter_position), head.keys)
 
 

@@ -9,20 +9,22 @@ import os
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple, cast
+from typing import NamedTuple, TypeVar, cast
 
 from ams.core.clock import Milliseconds
 from ams.core.errors import KeyReused, LogUnavailable, OutcomeUnknown
 from ams.core.messages import Message
 from ams.core.names import Offset, TopicId
-from ams.core.retention_clock import RetentionClock
 from ams.storage.log.base import Appended, content_hash, is_content, key_hash
-from ams.storage.log.embedded.catalog import LookUp, Segment, SegmentCatalog, TopicState
+from ams.storage.log.embedded.catalog import IndexDamaged, Segment, SegmentCatalog, TopicState
 from ams.storage.log.embedded.group_commit import Append, CommitOutcome, Control
-from ams.storage.log.embedded.options import LogOptions
+from ams.storage.log.embedded.options import LogPlace
 from ams.storage.log.embedded.record import RecordKind
-from ams.storage.log.embedded.segment import CHAINS, CURSORS, HEAD_BYTES, IMAGE_SUFFIX, index_path, sequence_of
+from ams.storage.log.embedded.scan import Damage, DamageTracker, scan
+from ams.storage.log.embedded.segment import CHAINS, CURSORS, HEAD_BYTES, IMAGE_SUFFIX, sequence_of
 from ams.storage.log.embedded.segment_index import KEYED_RESULT, SegmentEntries
+
+T = TypeVar("T")
 
 
 class LogFile(NamedTuple):
@@ -44,15 +46,17 @@ class LogState:
     keys: dict[bytes, "asyncio.Future[None] | None"] = field(default_factory=dict)  # pending; None: nobody waits
     creating: dict[TopicId, "asyncio.Future[None]"] = field(default_factory=dict)  # pending creations
     has_dropped: bool = False  # whether segments may have only messages of dropped topics
+    damage: DamageTracker = field(default_factory=DamageTracker)
+    on_unsealed: Callable[[], None] = lambda: None  # called after a segment was added to `unsealed`
     unsealed: list[Segment] = field(default_factory=list)  # closed segments without an index file, oldest first
     images: Callable[[], Sequence[str]] = tuple  # returns the path of the image of cursors, if any
+    _rebuilding: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def apply(self, outcome: CommitOutcome) -> None:
         """Make an outcome of the committer visible: topic ends, record positions, answers."""
         if outcome.begun is not None:
             begun, kind = outcome.begun, CHAINS[outcome.code]
-            path = index_path(self.folder, kind, begun.sequence)
-            self.catalog.add(Segment(kind, begun.sequence, begun.path, path, HEAD_BYTES, SegmentEntries()))
+            self.catalog.add(Segment(kind, begun.sequence, begun.path, HEAD_BYTES, SegmentEntries()))
         if outcome.sequence:
             segment = self.catalog.by_sequence[outcome.sequence]
             segment.length = outcome.length
@@ -72,21 +76,48 @@ class LogState:
             segment.length, segment.closed = closed.length, True
             if segment.kind is not CURSORS:
                 self.unsealed.append(segment)
+        if outcome.closed:
+            self.on_unsealed()
         self.commit = max(self.commit, outcome.commit)
+
+    async def look_up(self, ask: Callable[[], T]) -> T:
+        """Run a query on the catalog; loads missing pages and rebuilds damaged indexes."""
+        while True:
+            try:
+                return await self.catalog.pages.look_up(ask)
+            except IndexDamaged as broken:
+                await self._rebuild(broken.segment, str(broken))
+
+    async def _rebuild(self, segment: Segment, reason: str) -> None:
+        pages = self.catalog.pages
+        async with self._rebuilding:
+            if segment.entries is not None or segment.sequence not in self.catalog.by_sequence:
+                return
+            self.damage.note(Damage(segment.index_path, 0, 0, f"index: {reason}"))
+            work = partial(scan, pages.files, segment.path, segment.sequence, segment.length, closed=True)
+            found = await pages.on_thread(work)
+            if segment.sequence not in self.catalog.by_sequence:
+                return
+            for damage in found.damage:
+                self.damage.note(damage)
+            found.content.keep_topics(self.topics)
+            segment.entries, segment.head, segment.filter = found.content, None, None
+            self.catalog.forget_index(segment)
+            self.unsealed.append(segment)
+            self.on_unsealed()
 
     def parts(self) -> Sequence[LogFile]:
         """Return the files of the log with their valid lengths: no message is cut in half."""
-        parts: list[LogFile] = []
+        files: dict[str, int | None] = {}
         for segment in (*self.catalog, *self.catalog.chain):
             if segment.length > HEAD_BYTES:
-                parts.append(LogFile(os.path.relpath(segment.path, self.folder), segment.length))
+                files[segment.path] = segment.length
             if segment.head is not None:
-                parts.append(LogFile(os.path.relpath(segment.index_path, self.folder), None))
-        parts += [LogFile(os.path.relpath(path, self.folder), None) for path in self.images()]
-        table = self.table and os.path.relpath(self.table, self.folder)
-        if table and all(each.name != table for each in parts):  # its segment is deleted
-            parts.append(LogFile(table, None))
-        return parts
+                files[segment.index_path] = None
+        files |= dict.fromkeys(self.images())
+        if self.table is not None:  # its segment may be deleted
+            files[self.table] = None
+        return [LogFile(os.path.relpath(path, self.folder), length) for path, length in files.items()]
 
     def forget_key(self, hashed: bytes) -> None:
         """Wake calls that wait for the append with this key."""
@@ -95,14 +126,10 @@ class LogState:
             gate.set_result(None)
 
     def _place(self, outcome: CommitOutcome) -> None:
-        index = self._index(outcome)
-        add = index.add
+        add = self._index(outcome).add
         for each in outcome.records:
             add(each.topic.id, each.first, each.time, each.messages, each.position, each.length)
             each.topic.stored += each.length
-        for topic, loaded, positions, lengths in outcome.loaded:
-            index.extend(topic.id, *loaded, positions, lengths)
-            topic.stored += sum(lengths)
 
     def _answer(self, outcome: CommitOutcome) -> None:
         bit, index = 1 << outcome.code, self._index(outcome)
@@ -151,7 +178,8 @@ class LogState:
         for hashed in list(self.keys):
             self.forget_key(hashed)
         for topic in self.topics.values():
-            topic.give_up()
+            topic.wake()
+            topic.settle(has_failed=True)
 
     def _fail(self, work: Append | Control, error: LogUnavailable) -> None:
         if isinstance(work, Append):
@@ -170,9 +198,8 @@ class LogState:
 class IdempotencyKeys:
     """Idempotency keys of all topics, within the idempotency window; created by `EmbeddedLog`."""
 
-    def __init__(self, state: LogState, look_up: LookUp, retention_clock: RetentionClock, options: LogOptions) -> None:
-        self._state, self._look_up = state, look_up
-        self._retention_clock, self._options = retention_clock, options
+    def __init__(self, state: LogState, place: LogPlace) -> None:
+        self._state, self._retention_clock, self._options = state, place.retention_clock, place.options
 
     async def earlier_answer(self, topic: TopicState, messages: Sequence[Message], key: str) -> Appended | None:
         """Return the answer to a key (`Log.earlier_answer`), after the pending append with it."""
@@ -225,7 +252,7 @@ class IdempotencyKeys:
         window = self._options.idempotency_window or topic.retention or self._options.retention
         since, catalog = Milliseconds(self._retention_clock.wall() - window), self._state.catalog
         for segment in catalog.may_hold(hashed, since):
-            result = await self._look_up(partial(catalog.result_in, segment, topic.id, hashed))
+            result = await self._state.look_up(partial(catalog.result_in, segment, topic.id, hashed))
             if result is not None:
                 first, count, time, content = KEYED_RESULT.unpack(result)
                 if time >= since:

@@ -1,4 +1,4 @@
-"""Background work: writes indexes of sealed segments, deletes old segments, rebuilds damaged indexes.
+"""Background work: writes indexes of sealed segments, deletes old segments.
 
 Retention deletes whole segments: those whose newest message is older than the class's age, and the oldest ones while
 the data folder exceeds its limit. A deleted segment's file may become a spare. A topic's own retention only moves its
@@ -15,34 +15,22 @@ from typing import NamedTuple, TypeVar
 
 import structlog
 
-from ams.core.clock import Clock, Milliseconds
+from ams.core.clock import Milliseconds
 from ams.core.errors import Damaged, LogUnavailable
 from ams.core.names import Offset, TopicId
-from ams.core.retention_clock import RetentionClock
 from ams.core.supervisor import Ticker
-from ams.storage.files import Disk, write_whole
+from ams.storage.files import write_whole
 from ams.storage.log.base import Owner
-from ams.storage.log.embedded.catalog import IndexDamaged, Segment, TopicState
+from ams.storage.log.embedded import segment_index
+from ams.storage.log.embedded.catalog import Segment, TopicState
 from ams.storage.log.embedded.committer import Committer
 from ams.storage.log.embedded.group_commit import Chore, Control
 from ams.storage.log.embedded.journal import Journal
-from ams.storage.log.embedded.options import LogOptions
-from ams.storage.log.embedded.reader import DamageTracker
+from ams.storage.log.embedded.options import LogPlace
 from ams.storage.log.embedded.record import RecordKind
-from ams.storage.log.embedded.scan import Damage, scan
+from ams.storage.log.embedded.scan import scan
 from ams.storage.log.embedded.segment import HEAD_BYTES, SEAL_PART, Spares
-from ams.storage.log.embedded.segment_index import (
-    NO_KEYS,
-    Directory,
-    IndexHead,
-    KeyFilter,
-    SegmentEntries,
-    TopicExtent,
-    decode_filter,
-    decode_head,
-    encode_index,
-    read_directory,
-)
+from ams.storage.log.embedded.segment_index import Directory, IndexHead, KeyFilter, SegmentEntries, TopicExtent
 from ams.storage.log.embedded.state import LogFile, LogState
 
 NeededOffsets = Callable[[], Awaitable[Mapping[TopicId, Offset]]]  # the first offset of each topic to protect
@@ -76,34 +64,23 @@ class Upkeep:
     """Background work of one log, in `rounds` of `retain`. A closed segment starts a round at once."""
 
     def __init__(
-        self,
-        state: LogState,
-        committer: Committer,
-        files: Disk,
-        clock: Clock,
-        options: LogOptions,
-        damage: DamageTracker,
-        spares: Spares,
-        retention_clock: RetentionClock,
-        journal: Journal,
+        self, state: LogState, committer: Committer, place: LogPlace, spares: Spares, journal: Journal
     ) -> None:
-        self._state, self._journal = state, journal
-        self._data_folder = options.data_folder or state.folder
-        self._spares, self._committer, self._files = spares, committer, files
-        self._clock, self._options, self._damage = clock, options, damage
+        self._state, self._journal, self._committer, self._spares = state, journal, committer, spares
+        self._files, self._clock, self._retention_clock = place.files, place.clock, place.retention_clock
+        self._options, self._data_folder = place.options, place.options.data_folder or place.folder
         self._reach: dict[int, tuple[int, dict[TopicId, TopicExtent]]] = {}  # by class: last sealed segment, ends
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="ams-log-upkeep")
         self._closed = False
         self._turn = asyncio.Lock()
-        self._rebuilding = asyncio.Lock()
-        self.rounds = Ticker("upkeep of the log", options.check_interval_ms / 1000, self._round)
-        self._retention_clock = retention_clock
+        self.rounds = Ticker("upkeep of the log", self._options.check_interval_ms / 1000, self._round)
+        state.on_unsealed = journal.on_due = self.rounds.soon
         self._needed: NeededOffsets | None = None
         self._owners_over_limit: OwnersOverLimit = tuple
         self._uncounted = [each for each in state.catalog if each.head is not None]  # sizes not in `stored` yet
         for segment in state.catalog:
             if segment.entries is not None:
-                self._count({each.topic: each.bytes for each in _shares(segment.entries)})
+                self._count(_shares(segment.entries))
         self._old_tables: list[str] = []
         self._forgotten: list[Segment] = []  # removed segments whose files are not deleted yet
         self._backups: dict[object, Milliseconds] = {}  # running backups and their start: no file is deleted
@@ -134,7 +111,7 @@ class Upkeep:
                 except OSError as error:  # on a full disk, retention below may free the space for these
                     failure = error
             while self._uncounted:
-                self._count(await self._sizes(self._uncounted[0]))
+                self._count(await self._state.look_up(partial(self._shares_of, self._uncounted[0])))
                 self._uncounted.pop(0)
             if not self._backups:
                 await self._journal.tidy()
@@ -156,10 +133,7 @@ class Upkeep:
 
     @contextlib.asynccontextmanager
     async def keep_files(self) -> AsyncIterator[Callable[[], Awaitable[Sequence[LogFile]]]]:
-        """Delete no file until the block ends, for a backup. Yields the function that lists the log's files.
-
-        No index is written before that.
-        """
+        """Delete no file until the block ends; write no index until the yielded function has listed the log's files."""
         copy = object()
 
         async def parts() -> Sequence[LogFile]:
@@ -201,14 +175,6 @@ class Upkeep:
         room = free - self._options.min_free_bytes
         return stored + room if room > 0 else None  # a full disk refuses all appends anyway
 
-    async def look_up(self, ask: Callable[[], T]) -> T:
-        """Run a query on `SegmentCatalog`; loads missing pages and rebuilds damaged indexes."""
-        while True:
-            try:
-                return await self._state.catalog.pages.look_up(ask)
-            except IndexDamaged as broken:
-                await self._rebuild(broken)
-
     async def close(self) -> None:
         """Finish current writes. Call before the committer ends."""
         async with self._turn:
@@ -246,12 +212,14 @@ class Upkeep:
         reach = self._reach_before(segment, earlier) | _own_reach(segment.entries)
         commit = self._state.commit  # read before the rows: newer ones do no harm
         rows = [topic.row() for topic in list(self._state.topics.values())]
-        data = encode_index(segment.kind.code, segment.sequence, segment.length, commit, rows, segment.entries, reach)
+        data = segment_index.encode_index(
+            segment.kind.code, segment.sequence, segment.length, commit, rows, segment.entries, reach
+        )
         write_whole(self._files, segment.index_path, data)
         self._reach[segment.kind.code] = (segment.sequence, reach)
-        head = decode_head(data)
+        head = segment_index.decode_head(data)
         assert head is not None
-        return head, decode_filter(data[head.filter_position :], head.keys) if head.keys else NO_KEYS
+        return head, segment_index.decode_filter(data[head.filter_position :], head.keys)
 
     def _reach_before(self, segment: Segment, earlier: Sequence[Segment]) -> dict[TopicId, TopicExtent]:
         """Return the ends of topics before a segment: cached, from the previous index, or by a scan."""
@@ -264,7 +232,7 @@ class Upkeep:
         for each in reversed(earlier):
             if each.head is not None:
                 with contextlib.suppress(Damaged):  # then scan
-                    rows = read_directory(self._files, each.index_path, each.head).rows()
+                    rows = segment_index.read_directory(self._files, each.index_path, each.head).rows()
                     own.append({row.topic: TopicExtent(row.reach, row.reach_time) for row in rows})
                     break
             content = each.entries or scan(self._files, each.path, each.sequence, each.length, closed=True).content
@@ -296,7 +264,7 @@ class Upkeep:
             return
         self._state.has_dropped = False
         for segment in [each for each in self._state.catalog if each.head is not None]:
-            if not await self.look_up(partial(self._shares_of, segment)):
+            if not await self._state.look_up(partial(self._shares_of, segment)):
                 await self._cut_segment(segment, "dropped")
 
     async def _cut_large(self) -> None:
@@ -305,17 +273,13 @@ class Upkeep:
         sealed_all = False
         needed = await self._needed() if self._needed else {}
         while await self._used_bytes() > self._options.max_bytes:
-            oldest = await self._oldest_unneeded(needed)
-            if oldest is not None:
-                await self._cut_segment(oldest, "size")
-            elif await self._on_thread(self._spares.give_up):
+            if await self._cut_oldest("size", needed) or await self._on_thread(self._spares.give_up):
                 continue
-            elif sealed_all:
+            if sealed_all:
                 return
-            else:
-                sealed_all = True
-                await self._seal_all()
-                await self._drop_old_table()
+            sealed_all = True
+            await self._seal_all()
+            await self._drop_old_table()
 
     async def _cut_for_quotas(self) -> None:
         """Free space for owners over their limits: delete segments with their messages that nobody needs."""
@@ -330,26 +294,26 @@ class Upkeep:
                     topics.update(owner.topics)
             if not topics:
                 return
-            oldest = await self._oldest_unneeded(await self._needed(), topics)
-            if oldest is not None:
-                await self._cut_segment(oldest, "quota")
-            elif sealed_all:
+            if await self._cut_oldest("quota", await self._needed(), topics):
+                continue
+            if sealed_all:
                 return
-            else:
-                sealed_all = True
-                await self._seal_all()
+            sealed_all = True
+            await self._seal_all()
 
-    async def _oldest_unneeded(
-        self, needed: Mapping[TopicId, Offset], holding: Collection[TopicId] | None = None
-    ) -> Segment | None:
+    async def _cut_oldest(
+        self, reason: str, needed: Mapping[TopicId, Offset], holding: Collection[TopicId] | None = None
+    ) -> bool:
+        """Delete the oldest segment without needed messages, if any, and with messages of `holding`."""
         sealed = [each for each in self._state.catalog if each.head is not None]
         for segment in sorted(sealed, key=lambda each: each.sequence):
-            if self._needed is None and holding is None:
-                return segment
-            index = await self.look_up(partial(self._index_of, segment))
-            if await self._on_thread(partial(self._is_unneeded, index, needed, holding)):
-                return segment
-        return None
+            if self._needed is not None:
+                index = await self._state.look_up(partial(self._index_of, segment))
+                if not await self._on_thread(partial(self._is_unneeded, index, needed, holding)):
+                    continue
+            await self._cut_segment(segment, reason)
+            return True
+        return False
 
     def _is_unneeded(self, index: Index, needed: Mapping[TopicId, Offset], holding: Collection[TopicId] | None) -> bool:
         """Return whether a segment has messages of `holding` and no needed ones. Slow: runs on the thread."""
@@ -370,14 +334,11 @@ class Upkeep:
         topics = self._state.topics
         return [each for each in _shares(self._index_of(segment)) if each.topic in topics]
 
-    def _count(self, sizes: Mapping[TopicId, int], sign: int = 1) -> None:
-        for topic, size in sizes.items():
-            state = self._state.topics.get(topic)
+    def _count(self, shares: Iterable[SegmentShare], sign: int = 1) -> None:
+        for share in shares:
+            state = self._state.topics.get(share.topic)
             if state is not None:
-                state.stored = max(state.stored + sign * size, 0)
-
-    async def _sizes(self, segment: Segment) -> Mapping[TopicId, int]:
-        return {each.topic: each.bytes for each in await self.look_up(partial(self._shares_of, segment))}
+                state.stored = max(state.stored + sign * share.bytes, 0)
 
     async def _used_bytes(self) -> int:
         return await self._on_thread(lambda: self._files.used_bytes(self._data_folder))
@@ -396,10 +357,15 @@ class Upkeep:
 
     async def _forget_and_unlink(self, segment: Segment) -> None:
         state = self._state
-        sizes = await self._sizes(segment)
-        ends = await self._ends_of_spread(segment)
+        shares = await state.look_up(partial(self._shares_of, segment))
+        bit = 1 << segment.kind.code
+        if state.catalog.by_class[segment.kind.code][0] is segment:
+            spread = [each for each in state.topics.values() if each.classes & bit and each.classes != bit]
+            ends = {each: await state.look_up(partial(state.catalog.end_in, segment, each.id)) for each in spread}
+        else:
+            ends = {state.topics[each.topic]: each.reach for each in shares if each.topic in state.topics}
         state.catalog.remove(segment)
-        self._count(sizes, -1)
+        self._count(shares, -1)
         for topic in state.topics.values():
             topic.age_due = Milliseconds(0)
         await self._drop_older_in_other_classes(ends)
@@ -413,14 +379,6 @@ class Upkeep:
             await self._on_thread(partial(self._unlink, segment, keep_index=keep, reuse=reuse))
             self._forgotten.pop(0)
 
-    async def _ends_of_spread(self, segment: Segment) -> dict[TopicState, Offset]:
-        catalog, bit = self._state.catalog, 1 << segment.kind.code
-        if catalog.by_class[segment.kind.code][0] is not segment:
-            shares = await self.look_up(partial(self._shares_of, segment))
-            return {self._state.topics[each.topic]: each.reach for each in shares if each.topic in self._state.topics}
-        spread = [topic for topic in self._state.topics.values() if topic.is_spread and topic.classes & bit]
-        return {topic: await self.look_up(partial(catalog.end_in, segment, topic.id)) for topic in spread}
-
     async def _drop_older_in_other_classes(self, ends: dict[TopicState, Offset]) -> None:
         """Drop older messages of the topic from other classes too, so that kept offsets have no holes.
 
@@ -431,7 +389,7 @@ class Upkeep:
         for topic, end in ends.items():
             topic.oldest = max(topic.oldest, end)
         for topic, end in ends.items():
-            left = await self.look_up(partial(catalog.find, topic, before[topic]))
+            left = await self._state.look_up(partial(catalog.find, topic, before[topic]))
             if left is not None and left.entries.firsts[left.number] < end:
                 done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
                 self._committer.submit(Control(RecordKind.OLDEST, topic, done, oldest=topic.oldest))
@@ -452,26 +410,6 @@ class Upkeep:
             self._files.sync_folder(os.path.dirname(segment.path))
         if not keep_index:
             self._files.unlink(segment.index_path)
-
-    async def _rebuild(self, broken: IndexDamaged) -> None:
-        segment = broken.segment
-        async with self._rebuilding:
-            if segment.entries is not None or segment.sequence not in self._state.catalog.by_sequence:
-                return
-            self._damage.note(Damage(segment.index_path, 0, 0, f"index: {broken}"))
-            work = partial(scan, self._files, segment.path, segment.sequence, segment.length, closed=True)
-            found = await self._state.catalog.pages.on_thread(work)
-            if segment.sequence not in self._state.catalog.by_sequence:
-                return
-            for damage in found.damage:
-                self._damage.note(damage)
-            content = found.content
-            for topic in [topic for topic in content.topics if topic not in self._state.topics]:
-                del content.topics[topic]
-            segment.entries, segment.head, segment.filter = content, None, None
-            self._state.catalog.forget_index(segment)
-            self._state.unsealed.append(segment)
-            self.rounds.soon()
 
     async def _on_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)

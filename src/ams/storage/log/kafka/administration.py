@@ -11,12 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import structlog
 from aiokafka.errors import KafkaError, TopicAlreadyExistsError, UnknownTopicOrPartitionError, for_code
-from aiokafka.protocol.admin import (
-    CreateTopicsRequest,
-    DeleteRecordsRequest,
-    DeleteTopicsRequest,
-    DescribeConfigsRequest,
-)
+from aiokafka.protocol import admin
 from aiokafka.protocol.api import Request, RequestStruct, Response
 from aiokafka.protocol.metadata import MetadataRequest, MetadataRequest_v5, MetadataResponse_v5
 from aiokafka.protocol.types import Array, Boolean, Int8, Int16, Int32, Schema, String
@@ -111,7 +106,7 @@ async def create_topics(
     def answer(response: Any) -> list[KafkaError | None]:
         return _refusals(response.topic_errors, [each.name for each in topics], TopicAlreadyExistsError)
 
-    return await connection.ask_any(CreateTopicsRequest(asked, _TIMEOUT_MS, False), answer, until=until)
+    return await connection.ask_any(admin.CreateTopicsRequest(asked, _TIMEOUT_MS, False), answer, until=until)
 
 
 async def wait_for_leaders(connection: KafkaConnection, node: NodeId, names: Iterable[str]) -> None:
@@ -134,7 +129,7 @@ async def delete_topics(connection: KafkaConnection, names: Sequence[str], until
     def answer(response: Any) -> list[KafkaError | None]:
         return _refusals(response.topic_error_codes, names, UnknownTopicOrPartitionError)
 
-    return await connection.ask_any(DeleteTopicsRequest(list(names), _TIMEOUT_MS), answer, until=until)
+    return await connection.ask_any(admin.DeleteTopicsRequest(list(names), _TIMEOUT_MS), answer, until=until)
 
 
 async def describe(
@@ -151,7 +146,7 @@ async def describe(
                 found[name] = {entry[0]: entry[1] for entry in entries}
         return found
 
-    return await connection.ask_any(DescribeConfigsRequest(resources), answer, until=until)
+    return await connection.ask_any(admin.DescribeConfigsRequest(resources), answer, until=until)
 
 
 async def alter(
@@ -175,7 +170,7 @@ async def delete_records(connection: KafkaConnection, partition: Partition, befo
             for _, _, code, *_ in partitions:
                 check(code)
 
-    await connection.ask(partition, DeleteRecordsRequest(cut, _TIMEOUT_MS, {}), answer, until=until)
+    await connection.ask(partition, admin.DeleteRecordsRequest(cut, _TIMEOUT_MS, {}), answer, until=until)
 
 
 def _refusals(
@@ -191,10 +186,10 @@ def _refusals(
     return errors
 
 
-async def await_refusable(work: Awaitable[Answer]) -> Answer:
+async def await_refusable(work: Awaitable[Answer], **what: str) -> Answer:
     """Await a request; log the brokers' error and raise `LogUnavailable`, as clients must not see it."""
     try:
         return await work
     except KafkaError as error:
-        logger.error("kafka.refused", why=str(error))
+        logger.error("kafka.refused", **what, why=repr(error))
         raise LogUnavailable from error

@@ -5,9 +5,7 @@ load has ended. Missing offsets are filled with records that readers skip.
 """
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import AsyncIterable, Callable, Iterator, Sequence
 
 from ams.core.clock import Milliseconds
 from ams.core.errors import InvalidInput, LogUnavailable
@@ -30,12 +28,6 @@ _BYTES, _RECORDS = 2**20, 2000  # limits of a request; one message may exceed th
 _FILLER: Record = (b"", [(HOLE, b"")])
 
 
-class _Part(NamedTuple):
-    first: Offset
-    records: list[Record]
-    times: list[Milliseconds]
-
-
 class Loader:
     """Loads topics."""
 
@@ -49,23 +41,18 @@ class Loader:
         oldest, end = await self._reader.bounds(partition)
         time = await self._reader.last_time(partition) or Milliseconds(0)
         is_empty = oldest == end
-        async with self._given_times(partition):
+        await self._set_times(partition, CREATE_TIME)
+        try:
             async for batch in batches:
                 check_load(Columns.of(batch), end, time)
-                for part in _parts(batch, end, time):
-                    await self._send(partition, part)
+                for first, records, times in _parts(batch, end, time):
+                    await self._send(partition, first, records, times)
                 if not batch:
                     continue
                 loaded(batch)
                 if is_empty and batch[0].offset > end:  # delete the fillers before the first message
                     await delete_records(self._connection, partition, batch[0].offset, self._connection.deadline())
                 end, time, is_empty = Offset(batch[-1].offset + 1), batch[-1].time, False
-
-    @contextlib.asynccontextmanager
-    async def _given_times(self, partition: Partition) -> AsyncIterator[None]:
-        await self._set_times(partition, CREATE_TIME)
-        try:
-            yield
         finally:
             await self._set_times(partition, APPEND_TIME)
 
@@ -85,28 +72,33 @@ class Loader:
             await asyncio.sleep(_PAUSE)
         await asyncio.sleep(_SETTLE_SECONDS)
 
-    async def _send(self, partition: Partition, part: _Part) -> None:
-        request = AppendRequest(part.records, (), 0, self._connection.deadline(), part.times)
+    async def _send(
+        self, partition: Partition, first: Offset, records: list[Record], times: Sequence[Milliseconds]
+    ) -> None:
+        request = AppendRequest(records, (), 0, self._connection.deadline(), times)
         appended = await self._sender.submit(partition, request)
-        if appended.first != part.first:
-            raise InvalidInput(f"another producer publishes to {partition.name}: offset {part.first} is taken")
+        if appended.first != first:
+            raise InvalidInput(f"another producer publishes to {partition.name}: offset {first} is taken")
         if appended.time >= 0:
             raise LogUnavailable(f"a broker gave messages of {partition.name} other times: drop it, and load it again")
 
 
-def _parts(batch: Sequence[Stored], end: Offset, time: Milliseconds) -> Iterator[_Part]:
-    part = _Part(end, [], [])
-    size = 0
+def _parts(
+    batch: Sequence[Stored], end: Offset, time: Milliseconds
+) -> Iterator[tuple[Offset, list[Record], list[Milliseconds]]]:
+    records: list[Record] = []
+    times: list[Milliseconds] = []
+    first, size = end, 0
     for offset, record, at in _records(batch, end, time):
         bytes_ = upper_size([record])
-        if len(part.records) >= _RECORDS or (size and size + bytes_ > _BYTES):
-            yield part
-            part, size = _Part(offset, [], []), 0
-        part.records.append(record)
-        part.times.append(at)
+        if len(records) >= _RECORDS or (size and size + bytes_ > _BYTES):
+            yield first, records, times
+            first, records, times, size = offset, [], [], 0
+        records.append(record)
+        times.append(at)
         size += bytes_
-    if part.records:
-        yield part
+    if records:
+        yield first, records, times
 
 
 def _records(batch: Sequence[Stored], end: Offset, time: Milliseconds) -> Iterator[tuple[Offset, Record, Milliseconds]]:

@@ -112,26 +112,21 @@ class BrokerConnections:
         return await self._opening.result((node, lane), lambda: self._open_link(node, lane))
 
     async def _open_link(self, node: NodeId, lane: Lane) -> AIOKafkaConnection:
+        address = self._brokers.get(node) or self._first.get(node)
         try:
-            link = await self._connect(node)
-        except Exception as error:
+            if address is None:
+                raise KafkaConnectionError(f"broker {node} is not known")
+            async with asyncio.timeout(min(CONNECT_SECONDS, self._timeout)):
+                link = await create_conn(*address, **self._access)
+        except (OSError, TimeoutError, KafkaError) as error:
+            why = error_text(error) or type(error).__name__
             self.slow(node)
-            self._failed[node, lane] = (asyncio.get_running_loop().time(), error_text(error))
-            raise
+            why = f"{address[0]}:{address[1]}: {why}" if address else why
+            self._failed[node, lane] = (asyncio.get_running_loop().time(), why)
+            raise KafkaConnectionError(why) from error
         self._failed.pop((node, lane), None)
         self._open[node, lane] = link
         return link
-
-    async def _connect(self, node: NodeId) -> AIOKafkaConnection:
-        address = self._brokers.get(node) or self._first.get(node)
-        if address is None:
-            raise KafkaConnectionError(f"broker {node} is not known")
-        try:
-            async with asyncio.timeout(min(CONNECT_SECONDS, self._timeout)):
-                return await create_conn(*address, **self._access)
-        except (OSError, TimeoutError, KafkaError) as error:
-            why = error_text(error) or type(error).__name__
-            raise KafkaConnectionError(f"{address[0]}:{address[1]}: {why}") from error
 
     def _drop(self, node: NodeId, lane: Lane, link: AIOKafkaConnection) -> None:
         link.close()
@@ -197,16 +192,10 @@ class Leaders:
 
 
 def _leader(code: int, partitions: Any) -> NodeId | Exception:
-    if code:
-        return _error(code)
-    for problem, number, leader, *_ in partitions:
-        if number == 0:
-            return NodeId(leader) if leader >= 0 else _error(problem)
-    return _error(0)
-
-
-def _error(code: int) -> Exception:
-    error: Exception = error_of(code) or LeaderNotAvailableError()
+    problem, leader = next(((problem, leader) for problem, number, leader, *_ in partitions if number == 0), (0, -1))
+    if not code and leader >= 0:
+        return NodeId(leader)
+    error: Exception = error_of(code or problem) or LeaderNotAvailableError()
     return error
 
 

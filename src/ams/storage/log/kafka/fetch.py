@@ -109,13 +109,8 @@ async def fetch_part(
     connection: KafkaConnection, partition: Partition, start: Offset, size: int, lane: Lane, *, until: float
 ) -> FetchedPart:
     """Return encoded batches; the first one contains `start`."""
-
-    def answer(response: Any) -> FetchedPart:
-        (_, [part]), *_ = response.topics
-        return part_of(part)
-
     request = FetchRequest(0, 1, size, UNCOMMITTED, [(partition.name, [(0, max(start - partition.first, 0), size)])])
-    return await connection.ask(partition, request, answer, until=until, lane=lane)
+    return await connection.ask(partition, request, lambda it: part_of(it.topics[0][1][0]), until=until, lane=lane)
 
 
 def part_of(answer: Any) -> FetchedPart:

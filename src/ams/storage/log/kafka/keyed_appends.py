@@ -112,25 +112,21 @@ class KeyedAppends:
         return await self._answer(partition, hashed, claim, messages, until)
 
     async def _append(self, partition: Partition, messages: Sequence[Message], hashed: bytes, until: float) -> Appended:
-        mark = new_uuid()
-        claim = await self._claim(partition, hashed, content_hash(messages), mark)
+        mark, content = new_uuid(), content_hash(messages)
+        end = await self._reader.end(partition)
+        claim = await self._store.claim(partition.topic, hashed, content, end, mark)
+        if claim is not None and claim.age > (window := await self._window(partition)):
+            await self._store.forget_old({partition.topic: window})
+            claim = await self._store.claim(partition.topic, hashed, content, end, mark)
         if claim is None:
             return await self._make(partition, messages, hashed, until, mark)
         answer = await self._answer(partition, hashed, claim, messages, until)
         if answer is not None:
             return answer
-        if not await self._store.take_over(partition.topic, hashed, claim, content_hash(messages), mark):
+        if not await self._store.take_over(partition.topic, hashed, claim, content, mark):
             raise LogUnavailable
         logger.info("key.taken_over", topic=partition.name)
         return await self._make(partition, messages, hashed, until, mark)
-
-    async def _claim(self, partition: Partition, hashed: bytes, content: bytes, mark: str) -> Claim | None:
-        end = await self._reader.end(partition)
-        claim = await self._store.claim(partition.topic, hashed, content, end, mark)
-        if claim is None or claim.age <= (window := await self._window(partition)):
-            return claim
-        await self._store.forget_old({partition.topic: window})
-        return await self._store.claim(partition.topic, hashed, content, end, mark)
 
     async def _answer(
         self, partition: Partition, hashed: bytes, claim: Claim, messages: Sequence[Message], until: float

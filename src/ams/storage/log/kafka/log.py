@@ -2,12 +2,11 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterable, AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Self
 
 import structlog
-from aiokafka.errors import KafkaError
 
 from ams.core.clock import Milliseconds, SystemClock
 from ams.core.errors import LogUnavailable, TooLarge, TopicGone, Unavailable
@@ -16,7 +15,7 @@ from ams.core.names import Offset, TopicId
 from ams.core.retention_clock import RetentionClock
 from ams.core.supervisor import Supervisor, Ticker
 from ams.storage.log.base import NEW_TOPIC, NO_OFFSET, Appended, Bounds, Origin, Totals, check_key
-from ams.storage.log.kafka.administration import delete_records
+from ams.storage.log.kafka.administration import Answer, await_refusable, delete_records
 from ams.storage.log.kafka.bulk_load import Loader
 from ams.storage.log.kafka.connection import KafkaConnection
 from ams.storage.log.kafka.fetch import bounds_of_all
@@ -75,12 +74,7 @@ class KafkaLog:
         supervisor: Supervisor | None = None,
         retention_clock: RetentionClock | None = None,
     ) -> Self:
-        """Connect to the brokers, or retry in the background.
-
-        Args:
-            store: the caller closes it.
-            retention_clock: for the expiry of messages after a shorter retention; default: its own.
-        """
+        """Connect to the brokers, or retry in the background. The caller closes `store`."""
         log = cls(await KafkaConnection.open(options), options, store, supervisor, retention_clock)
         with contextlib.suppress(LogUnavailable):  # background rounds try again
             await log._sender.identify()
@@ -107,8 +101,7 @@ class KafkaLog:
             if fragments:
                 self._sizes.add(topic, sent_bytes(fragments, sum(map(len, fragments))))
 
-        with _ForgetWhenGone(self._topics, partition):
-            await self._loader.load(partition, batches, count)
+        await self._guard(partition, self._loader.load(partition, batches, count))
         await self._sizes.flush()
         self._topics.kept.pop(topic, None)  # the load changed the settings
 
@@ -136,23 +129,13 @@ class KafkaLog:
             held.set_result(None)
 
     async def set_retention(self, topic: TopicId, retention: Milliseconds | None) -> None:
-        """Change a topic's retention (`Log.set_retention`).
-
-        Brokers delete whole segments when all of their messages have expired. Messages that a shorter retention expires
-        are deleted at once.
-        """
+        """Change a topic's retention (`Log.set_retention`). Messages that a shorter one expires are deleted at once."""
         partition = await self._partition(topic)
         before = await self._topics.settings(partition)
         await self._topics.set_age(partition, retention)
         age = retention or self._options.retention
         if age < before.age:
-            with _ForgetWhenGone(self._topics, partition):
-                oldest, end = await self._reader.bounds(partition)
-                kept = await self._reader.offset_at(partition, Milliseconds(self._retention_clock.wall() - age))
-                before_cut = end if kept is None else kept
-                if before_cut > oldest:
-                    await delete_records(self._connection, partition, before_cut, self._connection.deadline())
-                    self._reader.drop_before(partition, before_cut)
+            await self._guard(partition, self._delete_older(partition, age))
 
     async def retention(self, topic: TopicId) -> Milliseconds | None:
         return (await self._topics.settings(await self._partition(topic))).own_age
@@ -185,14 +168,11 @@ class KafkaLog:
 
     async def read(self, topic: TopicId, start: Offset, *, max_messages: int, max_bytes: int) -> Sequence[Stored]:
         """Return messages from `start` on (`Log.read`), with all that any node had acknowledged before the call."""
-        partition = await self._partition(topic)
-        with _ForgetWhenGone(self._topics, partition):
-            return await self._reader.read(partition, start, max_messages=max_messages, max_bytes=max_bytes)
+        read = partial(self._reader.read, start=start, max_messages=max_messages, max_bytes=max_bytes)
+        return await self._of_topic(topic, read)
 
     async def bounds(self, topic: TopicId) -> Bounds:
-        partition = await self._partition(topic)
-        with _ForgetWhenGone(self._topics, partition):
-            return await self._reader.bounds(partition)
+        return await self._of_topic(topic, self._reader.bounds)
 
     async def all_bounds(self) -> Mapping[TopicId, Bounds]:
         self._check_open()
@@ -203,21 +183,16 @@ class KafkaLog:
             self._reader.drop_before(partition, bounds.oldest)
         for partition in partitions:
             if partition not in found:  # its leader is changing, or it is deleted
-                with contextlib.suppress(TopicGone), _ForgetWhenGone(self._topics, partition):
-                    found[partition] = await self._reader.bounds(partition)
+                with contextlib.suppress(TopicGone):
+                    found[partition] = await self._guard(partition, self._reader.bounds(partition))
         return {partition.topic: bounds for partition, bounds in found.items()}
 
     async def totals(self, topic: TopicId) -> Totals:
-        """Return the totals of a topic (`Log.totals`).
-
-        The count of messages is exact. Bytes lack the last second of killed nodes. The time is None if the brokers have
-        deleted all messages.
-        """
+        """Return a topic's totals. Bytes lack the last second of killed nodes; no time if all messages are deleted."""
         partition = await self._partition(topic)
         size = await self._sizes.of(topic)
-        with _ForgetWhenGone(self._topics, partition):
-            end = await self._reader.end(partition)
-            return Totals(end, size, await self._reader.last_time(partition) if end else None)
+        end = await self._guard(partition, self._reader.end(partition))
+        return Totals(end, size, await self._guard(partition, self._reader.last_time(partition)) if end else None)
 
     async def stored_bytes(self, topics: Collection[TopicId]) -> Mapping[TopicId, int]:
         """Return the bytes that topics occupy (`Log.stored_bytes`), estimated from the share of kept offsets."""
@@ -229,14 +204,10 @@ class KafkaLog:
         }
 
     async def offset_at(self, topic: TopicId, time: Milliseconds) -> Offset | None:
-        partition = await self._partition(topic)
-        with _ForgetWhenGone(self._topics, partition):
-            return await self._reader.offset_at(partition, time)
+        return await self._of_topic(topic, partial(self._reader.offset_at, time=time))
 
     async def wait(self, topic: TopicId, after: Offset, timeout: float) -> bool:
-        partition = await self._partition(topic)
-        with _ForgetWhenGone(self._topics, partition):
-            return await self._reader.wait(partition, after, timeout)
+        return await self._of_topic(topic, partial(self._reader.wait, after=after, timeout=timeout))
 
     @property
     def refusal(self) -> str | None:
@@ -285,9 +256,28 @@ class KafkaLog:
             await asyncio.wait((held,))
         if self._topics.known_partition(partition.topic) is None:  # deleted during one of the waits
             raise TopicGone
-        with _ForgetWhenGone(self._topics, partition):
-            request = AppendRequest(records, sent.fragments, sent.data_bytes, until)
-            return await self._sender.submit(partition, request)
+        request = AppendRequest(records, sent.fragments, sent.data_bytes, until)
+        return await self._guard(partition, self._sender.submit(partition, request))
+
+    async def _delete_older(self, partition: Partition, age: Milliseconds) -> None:
+        oldest, end = await self._reader.bounds(partition)
+        kept = await self._reader.offset_at(partition, Milliseconds(self._retention_clock.wall() - age))
+        before_cut = end if kept is None else kept
+        if before_cut > oldest:
+            await delete_records(self._connection, partition, before_cut, self._connection.deadline())
+            self._reader.drop_before(partition, before_cut)
+
+    async def _of_topic(self, topic: TopicId, ask: Callable[[Partition], Awaitable[Answer]]) -> Answer:
+        partition = await self._partition(topic)
+        return await self._guard(partition, ask(partition))
+
+    async def _guard(self, partition: Partition, work: Awaitable[Answer]) -> Answer:
+        """Await work on a topic. Forgets the topic on `TopicGone`, so that its waiters wake."""
+        try:
+            return await await_refusable(work, name=partition.name)
+        except TopicGone:
+            self._topics.forget(partition)
+            raise
 
     async def _partition(self, topic: TopicId) -> Partition:
         self._check_open()
@@ -328,22 +318,3 @@ class KafkaLog:
         self._connection.leaders.forget(partition.name)
         self._reader.forget(partition)
         self._sizes.forget(partition.topic)
-
-
-class _ForgetWhenGone(contextlib.AbstractContextManager[None]):
-    """Forgets a topic on `TopicGone`, so that its waiters wake. Logs other errors of brokers as `LogUnavailable`.
-
-    A class instead of @contextmanager: avoids one generator per append and read (hot path).
-    """
-
-    __slots__ = ("_partition", "_topics")
-
-    def __init__(self, topics: KafkaTopics, partition: Partition) -> None:
-        self._topics, self._partition = topics, partition
-
-    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        if isinstance(error, TopicGone):
-            self._topics.forget(self._partition)
-        elif isinstance(error, KafkaError):
-            logger.error("kafka.refused", name=self._partition.name, why=repr(error))
-            raise LogUnavailable from error

@@ -50,14 +50,14 @@ class CachedRange:
         """Return whether `offset` is in the range."""
         return self.start <= offset < self.next
 
-    def fill(self, pending: PendingRead, start: Offset) -> Offset:
-        """Fill a read from `start` on; return the next offset to read."""
-        index = _index(self.runs, start)
+    def fill(self, pending: PendingRead) -> None:
+        """Fill a read until it is full, or the next offset is behind the range."""
+        index = _index(self.runs, pending.offset)
         for run in self.runs[index : index + pending.messages_left]:
-            pending.take(run, start)
+            pending.take(run)
             if pending.full:
-                return pending.runs[-1].end
-        return self.next
+                return
+        pending.offset = self.next
 
     def extend(self, next_: Offset, runs: Sequence[Run]) -> None:
         """Append messages, without those that are here already."""

@@ -24,7 +24,7 @@ from ams.core.runs import Run, Runs
 from ams.core.supervisor import Supervisor
 from ams.storage.log.base import NO_OFFSET, Appended, Bounds, PendingRead
 from ams.storage.log.kafka.connection import KafkaConnection, Lane, NodeId
-from ams.storage.log.kafka.fetch import EARLIEST, FOLLOWER, LATEST, Fetched, FetchedPart, Fetcher, FetchSession, part_of
+from ams.storage.log.kafka.fetch import EARLIEST, FOLLOWER, LATEST, Fetched, Fetcher, FetchSession, part_of
 from ams.storage.log.kafka.message_cache import CachedRange, ReadAhead, TailCache
 from ams.storage.log.kafka.options import KafkaOptions
 from ams.storage.log.kafka.partition import Partition
@@ -232,8 +232,17 @@ class _Follower:
     async def _take(self, followed: _FollowedTopic, position: Offset, answer: Any) -> None:
         try:
             part = part_of(answer)
-            if part.data:
-                await self._feed_cache(followed, position, part)
+            if not part.data:
+                return
+            topic, end = followed.partition.topic, Offset(part.high + followed.partition.first)
+            next_, after_last = end, self._cache.newest(topic)
+            if not self._cache.has(topic, position, end):
+                runs, next_ = await self._fetcher.decode(followed.partition, part, position)
+                self._cache.begin(topic, position, next_, runs)
+                after_last = runs[-1].end if runs else position
+            if followed.position >= position:
+                followed.position = max(followed.position, next_)
+            followed.wake(after_last)
         except Damaged as error:
             followed.give_up(error)
         except OffsetOutOfRangeError:
@@ -245,17 +254,6 @@ class _Follower:
         except Exception:  # a defect with one topic must not stop the others
             self._supervisor.log_failure(_FOLLOWING)
             followed.give_up(LogUnavailable())
-
-    async def _feed_cache(self, followed: _FollowedTopic, position: Offset, part: FetchedPart) -> None:
-        topic, end = followed.partition.topic, Offset(part.high + followed.partition.first)
-        next_, after_last = end, self._cache.newest(topic)
-        if not self._cache.has(topic, position, end):
-            runs, next_ = await self._fetcher.decode(followed.partition, part, position)
-            self._cache.begin(topic, position, next_, runs)
-            after_last = runs[-1].end if runs else position
-        if followed.position >= position:
-            followed.position = max(followed.position, next_)
-        followed.wake(after_last)
 
 
 class KafkaReader:
@@ -278,19 +276,19 @@ class KafkaReader:
 
     async def read(self, partition: Partition, start: Offset, *, max_messages: int, max_bytes: int) -> Runs:
         """Return messages from `start` on (`Log.read`). Raises `LogUnavailable` and `TopicGone`."""
-        pending, topic, until = PendingRead(max_messages, max_bytes), partition.topic, self._connection.deadline()
-        start = max(start, partition.first)
+        start, topic, until = max(start, partition.first), partition.topic, self._connection.deadline()
+        pending = PendingRead(start, max_messages, max_bytes)
         try:
-            position = self._from_memory(pending, topic, start)
-            end = await self.end(partition) if not pending.full and self._cache.ends_at(topic, position) else None
-            while not pending.full and (end is None or position < end):
-                position, seen = await self._fetch_more(pending, partition, position, until)
-                if not pending.full and end is None and position >= seen:
+            self._fill_from_memory(pending, topic)
+            end = await self.end(partition) if not pending.full and self._cache.ends_at(topic, pending.offset) else None
+            while not pending.full and (end is None or pending.offset < end):
+                seen = await self._fetch_more(pending, partition, until)
+                if not pending.full and end is None and pending.offset >= seen:
                     end = await self.end(partition)
         except KafkaError as error:
             raise LogUnavailable from error
-        if end == position:
-            self._cache.begin(topic, position, position, [])
+        if end == pending.offset:
+            self._cache.begin(topic, end, end, [])
         if pending.runs:
             self._ahead.note_end(topic, start, pending.runs[-1].end)
         return Runs(pending.runs)
@@ -363,39 +361,38 @@ class KafkaReader:
         await self.end.close()
         await self._sequels.close()
 
-    def _from_memory(self, pending: PendingRead, topic: TopicId, position: Offset) -> Offset:
+    def _fill_from_memory(self, pending: PendingRead, topic: TopicId) -> None:
         while not pending.full:
             cached_range = self._cache.cached_range(topic)
-            if cached_range is None or not cached_range.covers(position):
-                cached_range = self._ahead.cached_range(topic, position)
+            if cached_range is None or not cached_range.covers(pending.offset):
+                cached_range = self._ahead.cached_range(topic, pending.offset)
             if cached_range is None:
                 break
-            position = cached_range.fill(pending, position)
-        return position
+            cached_range.fill(pending)
 
-    async def _fetch_more(
-        self, pending: PendingRead, partition: Partition, position: Offset, until: float
-    ) -> tuple[Offset, Offset]:
-        """Fetch once; return the next position and the end. Raises `LogUnavailable` if the leader lags for too long."""
-        fetched = await self._fetch(pending, partition, position, until)
-        if fetched.next == position:
+    async def _fetch_more(self, pending: PendingRead, partition: Partition, until: float) -> Offset:
+        """Fetch once; return the topic's end. Raises `LogUnavailable` if the leader lags for too long."""
+        fetched = await self._fetch(pending, partition, until)
+        if fetched.next == pending.offset:
             # The leader lags: it does not return messages below the end it reported.
             if asyncio.get_running_loop().time() + LAG_SECONDS > until:
                 raise LogUnavailable from KafkaError("the leader lags behind")
             await asyncio.sleep(LAG_SECONDS)
-            return position, fetched.end
+            return fetched.end
         if runs := fetched.runs:
             size = sum([run.size for run in runs]) // sum([len(run.fragments) for run in runs]) + 16
             self._sizes[partition.topic] = (self._sizes.get(partition.topic, size) * 3 + size) // 4
-        found = CachedRange(position, fetched.next, fetched.runs)
-        position = found.fill(pending, position)
+        found = CachedRange(pending.offset, fetched.next, fetched.runs)
+        found.fill(pending)
         if fetched.next >= fetched.end:
             self._cache.begin(partition.topic, found.start, found.next, found.runs)
-        elif position < found.next:
+        elif pending.offset < found.next:
             self._ahead.keep(partition.topic, found)
-        return self._from_memory(pending, partition.topic, position), fetched.end
+        self._fill_from_memory(pending, partition.topic)
+        return fetched.end
 
-    async def _fetch(self, pending: PendingRead, partition: Partition, position: Offset, until: float) -> Fetched:
+    async def _fetch(self, pending: PendingRead, partition: Partition, until: float) -> Fetched:
+        position = pending.offset
         try:
             if self._ahead.size(partition.topic, position):
                 return await self._sequels((partition, position))

@@ -143,11 +143,10 @@ class TopicQueue:
     def fail(self, error: Exception) -> None:
         """Fail all calls. If the brokers are away, requests that were not sent get `Unsent`."""
         unsent = Unsent() if isinstance(error, LogUnavailable) else error
-        batch, self.batch = self.batch, None
-        for each in batch.requests if batch else ():
-            each.fail(error if batch and batch.attempts else unsent)
-        if batch and batch.attempts:
-            self.renew()
+        if self.batch is not None:
+            for each in self.batch.requests:
+                each.fail(error if self.batch.attempts else unsent)
+        self.give_up()
         while self.waiting:
             self.waiting.popleft().fail(unsent)
 
@@ -442,7 +441,14 @@ class Sender:
             self._schedule(queue)
             return
         if answer.error is None and answer.offset >= 0:
-            self._is_stored(queue, batch, answer)
+            first = Offset(answer.offset + queue.partition.first)
+            self._too_few_until = 0.0
+            queue.settle()
+            fragments = [each for request in batch.requests for each in request.fragments]
+            data_bytes = sum(request.data_bytes for request in batch.requests)
+            time = answer.time if answer.time >= 0 else batch.time  # no broker time: during a load, or weaker settings
+            self._on_stored(queue.partition, Appended(first, batch.count, time), fragments, data_bytes)
+            batch.on_stored(first, time)
         elif batch.is_awaited and self._may_pass(queue, batch, answer.error):
             pause = _PAUSE
         else:
@@ -451,16 +457,6 @@ class Sender:
                 each.fail(LogUnavailable())
             queue.give_up()
         self._schedule(queue, pause)
-
-    def _is_stored(self, queue: TopicQueue, batch: AppendBatch, answer: "_ProduceResult") -> None:
-        first = Offset(answer.offset + queue.partition.first)
-        self._too_few_until = 0.0
-        queue.settle()
-        fragments = [each for request in batch.requests for each in request.fragments]
-        data_bytes = sum(request.data_bytes for request in batch.requests)
-        time = answer.time if answer.time >= 0 else batch.time  # no broker time: during a load, or weaker settings
-        self._on_stored(queue.partition, Appended(first, batch.count, time), fragments, data_bytes)
-        batch.on_stored(first, time)
 
     def _may_pass(self, queue: TopicQueue, batch: AppendBatch, error: KafkaError | None) -> bool:
         if isinstance(error, _TOO_FEW_IN_SYNC):

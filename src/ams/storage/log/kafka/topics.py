@@ -20,17 +20,8 @@ from ams.core.coalescing import BatchedRequest, SharedRequest, SingleFlight
 from ams.core.errors import LogUnavailable, TopicGone
 from ams.core.names import TopicId, topic_id_text
 from ams.storage.log.base import NEW_TOPIC, Origin
-from ams.storage.log.kafka.administration import (
-    Configs,
-    NewTopic,
-    alter,
-    await_refusable,
-    create_topics,
-    delete_topics,
-    describe,
-    list_topics,
-    wait_for_leaders,
-)
+from ams.storage.log.kafka import administration
+from ams.storage.log.kafka.administration import Configs, NewTopic, await_refusable
 from ams.storage.log.kafka.connection import KafkaConnection
 from ams.storage.log.kafka.options import KafkaOptions
 from ams.storage.log.kafka.partition import Listed, Partition, partition_of
@@ -117,7 +108,7 @@ class KafkaTopics:
         self._listing: SharedRequest[None, None] = SharedRequest(lambda _: self._list())
         self._make: BatchedRequest[NewTopic, None] = BatchedRequest(self._make_all)
         self._delete: BatchedRequest[str, None] = BatchedRequest(
-            lambda names: delete_topics(connection, names, connection.deadline())
+            lambda names: administration.delete_topics(connection, names, connection.deadline())
         )
         self._needed: set[TopicId] = set()
         self._looking: SharedRequest[None, None] = SharedRequest(lambda _: self._look_at_needed())
@@ -156,10 +147,7 @@ class KafkaTopics:
     async def create(
         self, topic: TopicId, retention: Milliseconds | None, label: str, origin: Origin = NEW_TOPIC
     ) -> bool:
-        """Create a topic and wait for its leader; False: it exists already and is not changed.
-
-        One with an origin has CreateTime timestamps until it is loaded.
-        """
+        """Create a topic and wait for its leader; False: it exists. One with an origin has CreateTime until loaded."""
         if self.known_partition(topic):
             return False
         partition = partition_of(self._options.prefix, topic, label, origin.first)
@@ -179,20 +167,15 @@ class KafkaTopics:
     async def set_age(self, partition: Partition, own: Milliseconds | None) -> None:
         """Set a topic's own retention; None: the log's default."""
         changes = age_configs(own, self._options.retention)
-        await await_refusable(alter(self._connection, partition, changes, self._connection.deadline()))
+        await await_refusable(administration.alter(self._connection, partition, changes, self._connection.deadline()))
         self._cache_settings(partition.topic, own)
 
     async def settings(self, partition: Partition) -> TopicSettings:
-        """Return the settings of a topic; reads those of some others in the same request.
-
-        Raises `TopicGone` if no broker knows the topic.
-        """
-        found = self.kept.get(partition.topic)
-        if found is None:
+        """Return the settings of a topic, and read those of some others. Raises `TopicGone` if no broker knows it."""
+        if partition.topic not in self.kept:
             self._needed.add(partition.topic)
             await self._looking(None)
-            found = self.kept.get(partition.topic)
-        if found is None:
+        if (found := self.kept.get(partition.topic)) is None:
             raise TopicGone
         return found
 
@@ -225,7 +208,7 @@ class KafkaTopics:
         while remaining:
             part, remaining = remaining[:_TOPICS_PER_QUESTION], remaining[_TOPICS_PER_QUESTION:]
             names = [each.partition.name for each in part]
-            configs = await await_refusable(describe(self._connection, names, _NAMES, until))
+            configs = await await_refusable(administration.describe(self._connection, names, _NAMES, until))
             for each in part:
                 found = configs.get(each.partition.name)
                 if found is None:
@@ -272,18 +255,20 @@ class KafkaTopics:
 
     async def _make_all(self, topics: Sequence[NewTopic]) -> Sequence[KafkaError | None]:
         """Create topics, and wait a little until all brokers know their leaders, so that every node finds them."""
-        refused = await create_topics(self._connection, topics, self._connection.deadline())
+        refused = await administration.create_topics(self._connection, topics, self._connection.deadline())
         made = [each.name for each, error in zip(topics, refused, strict=True) if error is None]
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_LEADER_WAIT_SECONDS):
                 nodes = self._connection.links.nodes()
-                await asyncio.gather(*(wait_for_leaders(self._connection, node, made) for node in nodes))
+                await asyncio.gather(*(administration.wait_for_leaders(self._connection, node, made) for node in nodes))
         return refused
 
     async def _list(self) -> None:
         loop = asyncio.get_running_loop()
         start = loop.time()
-        found = await await_refusable(list_topics(self._connection, self._options.prefix, self._connection.deadline()))
+        found = await await_refusable(
+            administration.list_topics(self._connection, self._options.prefix, self._connection.deadline())
+        )
         self.cost = loop.time() - start
         self._take(found, start)
 

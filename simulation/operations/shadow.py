@@ -19,7 +19,8 @@ class Coming:
     def settle(self, outcome: Outcome, status: int, *, is_there: bool) -> str:
         """Apply the answer to a creation or deletion; return what is wrong with it, or nothing."""
         if outcome is Outcome.UNKNOWN:
-            self.may_be_there = self.may_be_gone = True
+            self.may_be_there |= is_there
+            self.may_be_gone |= not is_there
             return ""
         refused = {409: True, 404: False}
         if outcome is Outcome.REFUSED and status not in refused:

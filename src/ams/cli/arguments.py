@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 COMPLETION_SECONDS = 1.0
 MAX_NAMES = 200  # newest names offered to a shell
 
+Arguments = dict[str, Any]  # arguments of a command by name, as the annotations of its parameters
 Complete = Callable[[typer.Context, str], list[str]]
 Texts = list[str] | None  # values of a repeatable argument or option; None: absent
 Shell = Annotated[Literal["bash", "zsh", "fish"], typer.Argument(metavar="SHELL", help="bash, zsh or fish.")]
@@ -112,6 +113,14 @@ UserName = Annotated[str, argument("USER", "Name of the user.", user_names)]
 MemberName = Annotated[str, argument("USER", "Name of the member.", member_names)]
 MemberNames = Annotated[list[str], argument("USER...", "Names of members.", member_names)]
 Resource = Annotated[str, argument("RESOURCE", "topics/TOPIC or subs/SUB.", resource_names)]
+
+NO_ARGUMENTS: Arguments = {}
+PROJECT: Arguments = {"name": ProjectName}
+TOPIC: Arguments = {"topic": TopicName}
+SUBSCRIPTION: Arguments = {"subscription": SubscriptionName}
+SCHEMA: Arguments = {"schema": SchemaName}
+USER: Arguments = {"user": UserName}
+MEMBER: Arguments = {"user": MemberName}
 
 AttributePairs = Annotated[Texts, option("Attribute; may be repeated.", metavar="NAME=VALUE")]
 DataFolder = Annotated[str, option("The data folder.", "--data", envvar="AMS_DATA")]  # its default is `DATA_FOLDER`

@@ -10,10 +10,9 @@ to send; the decorator says how the answer is printed:
         '''List the topics of the project, newest first.'''
         return wire.list_topics(session.project, **page.query)
 
-    @app.confirms("topic {topic} deleted")
-    def delete(session: Session, topic: TopicName) -> Call[None]:
-        '''Remove a topic and its messages; its subscriptions stay.'''
-        return wire.delete_topic(session.project, topic)
+A command that only sends a call with its arguments is a line:
+
+    app.sends("delete", wire.delete_topic, "topic {topic} deleted", "Remove a topic and its messages.", TOPIC)
 """
 
 import functools
@@ -26,7 +25,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 import typer
 
-from ams.cli.arguments import Output, option, project_names
+from ams.cli.arguments import NO_ARGUMENTS, Arguments, Output, option, project_names
 from ams.cli.exit_codes import Usage
 from ams.cli.output import Format, columns, emit, fields, note, write
 from ams.client import Client, Retry, wire
@@ -74,6 +73,9 @@ class PageOptions(OptionSet):
     def query(self) -> dict[str, Any]:
         """The page as arguments of list calls."""
         return {"page_size": self.page_size, "page_token": self.page_token}
+
+
+PAGE: Arguments = {"page": PageOptions}
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,8 +184,19 @@ class Session(OptionSet):
 class CommandGroup(typer.Typer):
     """A group of commands; without its own help it has that of the overview."""
 
-    def __init__(self, *lines: str, help: str | None = None) -> None:  # noqa: A002  # as Typer calls it
-        """Make a group; `lines` are examples below the help."""
+    def __init__(
+        self,
+        *lines: str,
+        help: str | None = None,  # noqa: A002  # as Typer calls it
+        session: type[Session] = Session,
+        of_project: bool = False,
+    ) -> None:
+        """Make a group; `lines` are examples below the help.
+
+        `session` is that of commands that only send a call; `of_project`: the project is the call's first argument.
+        """
+        self._session = session
+        self._of_project = of_project
         # The first line makes Typer keep the line ends.
         examples = "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines)])
         super().__init__(help=help, no_args_is_help=True, epilog=examples if lines else None)
@@ -230,6 +243,36 @@ class CommandGroup(typer.Typer):
             session.confirm(text.format(session=session, **values))
 
         return self._asks(name, confirm)
+
+    def sends(
+        self,
+        name: str,
+        call: Callable[..., Call[Any]],
+        output: str | AnswerText,
+        text: str,
+        arguments: Arguments = NO_ARGUMENTS,
+        *,
+        shown: AnswerPart = None,
+    ) -> None:
+        """Add a command that only sends a call; it prints the text `output` as `confirms` does, or as `shows` does."""
+        add = self.confirms(output, name) if isinstance(output, str) else self.shows(output, shown=shown, name=name)
+        add(self.sending(call, text, arguments))
+
+    def sending(
+        self, call: Callable[..., Call[Any]], text: str, arguments: Arguments = NO_ARGUMENTS
+    ) -> Callable[..., Call[Any]]:
+        """Return the function of a command that only sends a call; `text` is its help."""
+
+        def make_call(session: Session, page: PageOptions | None = None, **values: str) -> Call[Any]:
+            names = [values[name] for name in arguments if name in values]
+            return call(*([session.project] if self._of_project else []), *names, **(page.query if page else {}))
+
+        parameters = {"session": self._session, **arguments}
+        make_call.__doc__ = text
+        make_call.__signature__ = inspect.Signature(  # type: ignore[attr-defined]  # see inspect.signature
+            [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=of) for name, of in parameters.items()]
+        )
+        return make_call
 
     def _asks(
         self, name: str | None, carry_out: Callable[[Session, Callable[..., Call[Any]], Mapping[str, Any]], None]

@@ -31,6 +31,7 @@ bindings = CommandGroup(
 )
 
 IssuerName = Annotated[str, argument("ISSUER", "Name of the issuer.", issuer_names)]
+ISSUER = {"issuer": IssuerName}
 BindingName = Annotated[str, argument("NAME", "Name of the binding.", binding_names)]
 Owner = Annotated[str, option("Whose.", metavar="USER", complete=user_names, show_default=False)]
 Introspect = Literal["never", "opaque", "always"]
@@ -61,16 +62,11 @@ _FIELDS: Columns = {
 }
 
 
-@app.lists("issuers", columns_of(_FIELDS, "issuer", "set by", "keys", "url"))
-def list_(session: Session) -> Call[wire.Issuers]:
-    """List the issuers, those of the settings first."""
-    return wire.list_issuers()
-
-
-@app.shows(_FIELDS)
-def show(session: Session, issuer: IssuerName) -> Call[wire.Issuer]:
-    """Show one issuer, and how it stands with its keys; without the secret."""
-    return wire.get_issuer(issuer)
+app.lists("issuers", columns_of(_FIELDS, "issuer", "set by", "keys", "url"))(
+    app.sending(wire.list_issuers, "List the issuers, those of the settings first.")
+)
+app.sends("show", wire.get_issuer, _FIELDS,
+    "Show one issuer, and how it stands with its keys; without the secret.", ISSUER)  # fmt: skip
 
 
 @app.shows(_FIELDS, name="set")
@@ -122,10 +118,8 @@ def set_(
     return wire.update_issuer(msgspec.structs.replace(there.value, **said)).if_match(there.version)
 
 
-@app.confirms("issuer {issuer} deleted")
-def delete(session: Session, issuer: IssuerName) -> Call[None]:
-    """Believe the tokens of an issuer no more, at once; users and bindings stay."""
-    return wire.delete_issuer(issuer)
+app.sends("delete", wire.delete_issuer, "issuer {issuer} deleted",
+    "Believe the tokens of an issuer no more, at once; users and bindings stay.", ISSUER)  # fmt: skip
 
 
 @app.command()

@@ -3,13 +3,13 @@
 from contextlib import suppress
 from typing import Annotated
 
-from ams.cli.arguments import Duration, ProjectName, Texts, argument, option, pairs
+from ams.cli.arguments import PROJECT, Duration, ProjectName, Texts, argument, option, pairs
 from ams.cli.command import Columns, CommandGroup, Session, facts
 from ams.cli.exit_codes import Usage
 from ams.cli.times import retention_seconds, retention_text
 from ams.client import wire
 from ams.client.errors import NotAllowed
-from ams.client.wire import Call, Projects
+from ams.client.wire import Call
 from ams.core.settings import size_number
 
 app = CommandGroup('ams projects create garden --description "What grows"', "ams projects list -o json")
@@ -34,10 +34,9 @@ def create(session: Session, name: ProjectName, description: Description = "") -
     return wire.create_project(name, description)
 
 
-@app.lists("projects", {"PROJECT": "name", "CREATED": "created_on", "BY": "created_by", "DESCRIPTION": "description"})
-def list_(session: Session) -> Call[Projects]:
-    """List all projects, oldest first."""
-    return wire.list_projects()
+app.lists("projects", {"PROJECT": "name", "CREATED": "created_on", "BY": "created_by", "DESCRIPTION": "description"})(
+    app.sending(wire.list_projects, "List all projects, oldest first.")
+)
 
 
 @app.does()
@@ -119,7 +118,5 @@ def _limit(name: str, text: str) -> int | None:
         raise Usage(f"quota {name}: {text!r} is no number such as 100 or 64MiB, nor none nor default") from None
 
 
-@app.confirms("project {name} deleted")
-def delete(session: Session, name: ProjectName) -> Call[None]:
-    """Remove a project with all its topics, subscriptions and messages."""
-    return wire.delete_project(name)
+app.sends("delete", wire.delete_project, "project {name} deleted",
+    "Remove a project with all its topics, subscriptions and messages.", PROJECT)  # fmt: skip

@@ -133,10 +133,10 @@ class AccessList(NamedTuple):
         _show(session, found.authorized_users)
 
 
-TOPIC = AccessList(wire.get_topic_acl, wire.modify_topic_acl, wire.change_topic_acl)
-SUBSCRIPTION = AccessList(wire.get_subscription_acl, wire.modify_subscription_acl, wire.change_subscription_acl)
+TOPIC_LIST = AccessList(wire.get_topic_acl, wire.modify_topic_acl, wire.change_topic_acl)
+SUBSCRIPTION_LIST = AccessList(wire.get_subscription_acl, wire.modify_subscription_acl, wire.change_subscription_acl)
 
-_KINDS = {"topics": TOPIC, "subs": SUBSCRIPTION, "subscriptions": SUBSCRIPTION}
+_KINDS = {"topics": TOPIC_LIST, "subs": SUBSCRIPTION_LIST, "subscriptions": SUBSCRIPTION_LIST}
 
 
 @app.does()

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from ams import __version__
-from ams.cli.arguments import SubscriptionName, Texts, TopicName, argument, option, project_names, subscription_names
+from ams.cli.arguments import SUBSCRIPTION, TOPIC, Texts, argument, option, project_names, subscription_names
 from ams.cli.command import CommandGroup, Session, with_options
 from ams.cli.output import columns, fields, json_line, printable, short_name
 from ams.client import wire
@@ -15,7 +15,7 @@ from ams.client.wire import Call
 from ams.core.clock import Milliseconds, span_text
 from ams.core.settings import duration_text
 
-metrics = CommandGroup()
+metrics = CommandGroup(of_project=True)
 
 Details = Annotated[bool, option("Everything; for admins and viewers.", "--details")]
 Start = Annotated[str, option("First day, YYYY-MM-DD; default 1970-01-01.", "--from", metavar="DAY")]
@@ -157,22 +157,10 @@ def service(session: Session) -> Call[wire.Metrics]:
     return wire.get_service_metrics()
 
 
-@metrics.shows(_metrics)
-def project(session: Session) -> Call[wire.Metrics]:
-    """Show the metrics of the project."""
-    return wire.get_project_metrics(session.project)
-
-
-@metrics.shows(_metrics)
-def topic(session: Session, topic: TopicName) -> Call[wire.Metrics]:
-    """Show the metrics of a topic."""
-    return wire.get_topic_metrics(session.project, topic)
-
-
-@metrics.shows(_metrics)
-def subscription(session: Session, subscription: SubscriptionName) -> Call[wire.Metrics]:
-    """Show the metrics of a subscription."""
-    return wire.get_subscription_metrics(session.project, subscription)
+metrics.sends("project", wire.get_project_metrics, _metrics, "Show the metrics of the project.")
+metrics.sends("topic", wire.get_topic_metrics, _metrics, "Show the metrics of a topic.", TOPIC)
+metrics.sends("subscription", wire.get_subscription_metrics, _metrics,
+    "Show the metrics of a subscription.", SUBSCRIPTION)  # fmt: skip
 
 
 @metrics.shows(_usage)

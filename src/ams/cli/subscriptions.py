@@ -6,11 +6,11 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from ams.cli.arguments import SubscriptionName, Texts, argument, option, snapshot_names, topic_names
-from ams.cli.command import Columns, CommandGroup, OptionSet, PageOptions, Session, columns_of, table
+from ams.cli.arguments import SUBSCRIPTION, SubscriptionName, Texts, argument, option, snapshot_names, topic_names
+from ams.cli.command import PAGE, Columns, CommandGroup, OptionSet, Session, columns_of, table
 from ams.cli.exit_codes import Usage
 from ams.cli.output import emit, fields, json_line, note, short_name
-from ams.cli.rights import SUBSCRIPTION, NoUsers, Users
+from ams.cli.rights import SUBSCRIPTION_LIST, NoUsers, Users
 from ams.cli.times import seconds_of, time_of, whole_seconds
 from ams.cli.top import counts
 from ams.client import wire
@@ -21,9 +21,10 @@ app = CommandGroup(
     "ams subs create watering --topic readings --ack-deadline 60",
     "ams subs offsets watering",
     "ams subs seek watering --to oldest",
+    of_project=True,
 )
 
-snapshots = CommandGroup("ams snapshots create before-upgrade workers", "ams snapshots list")
+snapshots = CommandGroup("ams snapshots create before-upgrade workers", "ams snapshots list", of_project=True)
 
 EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC)
 """Before and after every message."""
@@ -75,7 +76,7 @@ class Keeping(OptionSet):
         return {name: value for name, value in fields.items() if value is not None}
 
 
-Seconds = Annotated[int, argument("SECONDS", "0 to 600.")]
+SECONDS = {"seconds": Annotated[int, argument("SECONDS", "0 to 600.")]}
 _UNSET = {
     "retry": "retry_policy",
     "dead-letters": "dead_letter_policy",
@@ -183,7 +184,7 @@ def update(
     return wire.update_subscription(session.project, subscription, wire.SubscriptionChanges(**said, **none))
 
 
-@app.lists(
+app.lists(
     "subscriptions",
     {
         "SUBSCRIPTION": lambda each: short_name(each.name),
@@ -191,28 +192,17 @@ def update(
         "DEADLINE": lambda each: f"{each.ack_deadline_seconds}s",
         "CREATED": "created_on",
     },
+)(app.sending(wire.list_subscriptions, "List the subscriptions of the project, newest first.", PAGE))
+app.sends("show", wire.get_subscription, _fields, "Show one subscription.", SUBSCRIPTION)
+app.sends(
+    "detach",
+    wire.detach_subscription,
+    "subscription {subscription} detached",
+    "Let a parallel subscription get nothing any more, for good; what was to come is dropped.",
+    SUBSCRIPTION,
 )
-def list_(session: Session, page: PageOptions) -> Call[wire.Subscriptions]:
-    """List the subscriptions of the project, newest first."""
-    return wire.list_subscriptions(session.project, **page.query)
-
-
-@app.shows(_fields)
-def show(session: Session, subscription: SubscriptionName) -> Call[wire.Subscription]:
-    """Show one subscription."""
-    return wire.get_subscription(session.project, subscription)
-
-
-@app.confirms("subscription {subscription} detached")
-def detach(session: Session, subscription: SubscriptionName) -> Call[None]:
-    """Let a parallel subscription get nothing any more, for good; what was to come is dropped."""
-    return wire.detach_subscription(session.project, subscription)
-
-
-@app.confirms("subscription {subscription} deleted")
-def delete(session: Session, subscription: SubscriptionName) -> Call[None]:
-    """Remove a subscription and its cursor."""
-    return wire.delete_subscription(session.project, subscription)
+app.sends("delete", wire.delete_subscription, "subscription {subscription} deleted",
+    "Remove a subscription and its cursor.", SUBSCRIPTION)  # fmt: skip
 
 
 def _offsets(found: wire.Offsets) -> dict[str, str]:
@@ -229,10 +219,7 @@ def _offsets(found: wire.Offsets) -> dict[str, str]:
     return {name: _number(value) for name, value in values.items()}
 
 
-@app.shows(_offsets)
-def offsets(session: Session, subscription: SubscriptionName) -> Call[wire.Offsets]:
-    """Show where a subscription stands."""
-    return wire.get_offsets(session.project, subscription)
+app.sends("offsets", wire.get_offsets, _offsets, "Show where a subscription stands.", SUBSCRIPTION)
 
 
 @app.does()
@@ -276,22 +263,20 @@ def seek(
     session.show(found, f"subscription {subscription} moved to {found.current}")
 
 
-@app.confirms("subscription {subscription} has {seconds} seconds to acknowledge")
-def ack_deadline(session: Session, subscription: SubscriptionName, seconds: Seconds) -> Call[None]:
-    """Change how long after a pull messages may be acknowledged."""
-    return wire.modify_ack_deadline(session.project, subscription, seconds)
+app.sends("ack-deadline", wire.modify_ack_deadline, "subscription {subscription} has {seconds} seconds to acknowledge",
+    "Change how long after a pull messages may be acknowledged.", SUBSCRIPTION | SECONDS)  # fmt: skip
 
 
 @app.does()
 def acl(session: Session, subscription: SubscriptionName) -> None:
     """Show who may consume."""
-    SUBSCRIPTION.show(session, subscription)
+    SUBSCRIPTION_LIST.show(session, subscription)
 
 
 @app.does()
 def set_acl(session: Session, subscription: SubscriptionName, users: Users = None, none: NoUsers = False) -> None:
     """Set the users who may consume; this replaces the list."""
-    SUBSCRIPTION.replace(session, subscription, users, none=none)
+    SUBSCRIPTION_LIST.replace(session, subscription, users, none=none)
 
 
 @app.shows(_fields)
@@ -339,10 +324,8 @@ def push_config(
     return wire.get_subscription(session.project, subscription)
 
 
-@app.confirms("push endpoint of subscription {subscription} verified")
-def verify_push(session: Session, subscription: SubscriptionName) -> Call[None]:
-    """Let the service ask the endpoint for the verification hash; then delivery begins."""
-    return wire.verify_push_endpoint(session.project, subscription)
+app.sends("verify-push", wire.verify_push_endpoint, "push endpoint of subscription {subscription} verified",
+    "Let the service ask the endpoint for the verification hash; then delivery begins.", SUBSCRIPTION)  # fmt: skip
 
 
 @app.shows({"secret": "secret", "the one before ends": "previous_valid_until"})
@@ -398,10 +381,8 @@ def _number(number: int | None) -> str:
     return "" if number is None else str(number)
 
 
-@app.shows(push_status_text)
-def push_status(session: Session, subscription: SubscriptionName) -> Call[wire.PushStatus]:
-    """Show how delivery to the endpoint goes, and the last attempts."""
-    return wire.get_push_status(session.project, subscription)
+app.sends("push-status", wire.get_push_status, push_status_text,
+    "Show how delivery to the endpoint goes, and the last attempts.", SUBSCRIPTION)  # fmt: skip
 
 
 def moment(text: str) -> datetime:
@@ -412,7 +393,7 @@ def moment(text: str) -> datetime:
         raise Usage(f"{text!r} is not oldest, end, an offset, or a time such as 2024-03-05T10:20:30Z") from None
 
 
-SnapshotName = Annotated[str, argument("SNAPSHOT", "Name of the snapshot.", snapshot_names)]
+SNAPSHOT = {"snapshot": Annotated[str, argument("SNAPSHOT", "Name of the snapshot.", snapshot_names)]}
 
 _SNAPSHOT: Columns = {
     "snapshot": lambda each: short_name(each.name),
@@ -422,25 +403,10 @@ _SNAPSHOT: Columns = {
 }
 
 
-@snapshots.shows(_SNAPSHOT, name="create")
-def create_snapshot(session: Session, snapshot: SnapshotName, subscription: SubscriptionName) -> Call[wire.Snapshot]:
-    """Remember where a parallel subscription stands."""
-    return wire.create_snapshot(session.project, snapshot, subscription)
-
-
-@snapshots.lists("snapshots", columns_of(_SNAPSHOT, *_SNAPSHOT))
-def list_snapshots(session: Session, page: PageOptions) -> Call[wire.Snapshots]:
-    """List the snapshots of the project, newest first."""
-    return wire.list_snapshots(session.project, **page.query)
-
-
-@snapshots.shows(_SNAPSHOT, name="show")
-def show_snapshot(session: Session, snapshot: SnapshotName) -> Call[wire.Snapshot]:
-    """Show one snapshot."""
-    return wire.get_snapshot(session.project, snapshot)
-
-
-@snapshots.confirms("snapshot {snapshot} deleted", name="delete")
-def delete_snapshot(session: Session, snapshot: SnapshotName) -> Call[None]:
-    """Remove a snapshot."""
-    return wire.delete_snapshot(session.project, snapshot)
+snapshots.sends("create", wire.create_snapshot, _SNAPSHOT,
+    "Remember where a parallel subscription stands.", SNAPSHOT | SUBSCRIPTION)  # fmt: skip
+snapshots.lists("snapshots", columns_of(_SNAPSHOT, *_SNAPSHOT))(
+    snapshots.sending(wire.list_snapshots, "List the snapshots of the project, newest first.", PAGE)
+)
+snapshots.sends("show", wire.get_snapshot, _SNAPSHOT, "Show one snapshot.", SNAPSHOT)
+snapshots.sends("delete", wire.delete_snapshot, "snapshot {snapshot} deleted", "Remove a snapshot.", SNAPSHOT)

@@ -3,17 +3,19 @@
 from itertools import islice
 from typing import Annotated
 
-from ams.cli.arguments import Duration, SchemaName, TopicName, option, schema_names, subscription_names
-from ams.cli.command import Columns, CommandGroup, PageOptions, Session, columns_of
+from ams.cli.arguments import SCHEMA, TOPIC, Duration, TopicName, option, schema_names, subscription_names
+from ams.cli.command import PAGE, Columns, CommandGroup, Session, columns_of
 from ams.cli.exit_codes import Usage
 from ams.cli.messages import MessageFilter, read_messages, show_lines
 from ams.cli.output import short_name
-from ams.cli.rights import TOPIC, NoUsers, Users
+from ams.cli.rights import TOPIC_LIST, NoUsers, Users
 from ams.cli.times import retention_seconds, retention_text, time_of
 from ams.client import wire
 from ams.client.wire import Call, TopicOffsets
 
-app = CommandGroup("ams topics create readings", "ams topics list --all -o json", "ams topics set-acl readings sensor")
+app = CommandGroup(
+    "ams topics create readings", "ams topics list --all -o json", "ams topics set-acl readings sensor", of_project=True
+)
 
 Subscription = Annotated[
     str, option("Subscription to the topic, for consumers.", complete=subscription_names, show_default=False)
@@ -41,22 +43,12 @@ def create(
     return wire.create_topic(session.project, topic, schema=schema)
 
 
-@app.lists("topics", columns_of(_FIELDS, "topic", "created", "schema"))
-def list_(session: Session, page: PageOptions) -> Call[wire.Topics]:
-    """List the topics of the project, newest first."""
-    return wire.list_topics(session.project, **page.query)
-
-
-@app.shows(_FIELDS)
-def show(session: Session, topic: TopicName) -> Call[wire.Topic]:
-    """Show one topic."""
-    return wire.get_topic(session.project, topic)
-
-
-@app.confirms("topic {topic} deleted")
-def delete(session: Session, topic: TopicName) -> Call[None]:
-    """Remove a topic and its messages; its subscriptions stay."""
-    return wire.delete_topic(session.project, topic)
+app.lists("topics", columns_of(_FIELDS, "topic", "created", "schema"))(
+    app.sending(wire.list_topics, "List the topics of the project, newest first.", PAGE)
+)
+app.sends("show", wire.get_topic, _FIELDS, "Show one topic.", TOPIC)
+app.sends("delete", wire.delete_topic, "topic {topic} deleted",
+    "Remove a topic and its messages; its subscriptions stay.", TOPIC)  # fmt: skip
 
 
 @app.shows(_FIELDS)
@@ -119,22 +111,16 @@ def browse(
 @app.does()
 def acl(session: Session, topic: TopicName) -> None:
     """Show who may publish."""
-    TOPIC.show(session, topic)
+    TOPIC_LIST.show(session, topic)
 
 
 @app.does()
 def set_acl(session: Session, topic: TopicName, users: Users = None, none: NoUsers = False) -> None:
     """Set the users who may publish; this replaces the list."""
-    TOPIC.replace(session, topic, users, none=none)
+    TOPIC_LIST.replace(session, topic, users, none=none)
 
 
-@app.confirms("schema {schema} attached to topic {topic}")
-def attach_schema(session: Session, topic: TopicName, schema: SchemaName) -> Call[None]:
-    """Let a schema check what is published from now on."""
-    return wire.attach_schema(session.project, topic, schema)
-
-
-@app.confirms("topic {topic} takes any message")
-def detach_schema(session: Session, topic: TopicName) -> Call[None]:
-    """Let any message be published from now on."""
-    return wire.detach_schema(session.project, topic)
+app.sends("attach-schema", wire.attach_schema, "schema {schema} attached to topic {topic}",
+    "Let a schema check what is published from now on.", TOPIC | SCHEMA)  # fmt: skip
+app.sends("detach-schema", wire.detach_schema, "topic {topic} takes any message",
+    "Let any message be published from now on.", TOPIC)  # fmt: skip

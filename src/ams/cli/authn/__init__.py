@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 from ams.cli.arguments import Output, option
 from ams.cli.audit import File, Filters, show
 from ams.cli.authn import bindings, importer, service_types
-from ams.cli.authn.session import AuthnSession, KeyName
+from ams.cli.authn.session import KEY, AuthnSession, KeyName
 from ams.cli.command import CommandGroup, PageOptions
 from ams.cli.output import Format, write
 from ams.client import Client
@@ -35,6 +35,7 @@ keys = CommandGroup(
     "ams authn keys create dashboard --scope read",
     "ams authn keys delete dashboard",
     help="Management keys of the certificate service, by name.",
+    session=AuthnSession,
 )
 
 
@@ -50,10 +51,9 @@ app.add_typer(bindings.app, name="bindings")
 app.add_typer(keys, name="keys")
 
 
-@keys.lists("keys", {"KEY": "name", "SCOPE": "scope", "CREATED": "created_on"})
-def list_keys(session: AuthnSession) -> Call[authn.Keys]:
-    """List the keys; none is shown."""
-    return authn.list_keys()
+keys.lists("keys", {"KEY": "name", "SCOPE": "scope", "CREATED": "created_on"})(
+    keys.sending(authn.list_keys, "List the keys; none is shown.")
+)
 
 
 @keys.shows({"name": "name", "scope": "scope", "key": "key", "created": "created_on"}, name="create")
@@ -66,10 +66,7 @@ def create_key(
     return authn.create_key(name, scope)
 
 
-@keys.confirms("key {name} deleted", name="delete")
-def delete_key(session: AuthnSession, name: KeyName) -> Call[None]:
-    """Take a key away; it opens nothing any more."""
-    return authn.delete_key(name)
+keys.sends("delete", authn.delete_key, "key {name} deleted", "Take a key away; it opens nothing any more.", KEY)
 
 
 @app.command()

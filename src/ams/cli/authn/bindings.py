@@ -7,7 +7,7 @@ from typing import Annotated
 from ams.authn.certificates.certificate import issuer_of, load, subject_of
 from ams.cli.arguments import argument, option, user_names
 from ams.cli.authn import bulk
-from ams.cli.authn.session import AuthnSession, BindingName, service_type_names
+from ams.cli.authn.session import BINDING, AuthnSession, BindingName, service_type_names
 from ams.cli.command import Columns, CommandGroup, table
 from ams.cli.exit_codes import Usage, file_named
 from ams.client.wire import Call, authn
@@ -20,6 +20,7 @@ app = CommandGroup(
     "ams authn bindings find --cert usercert.pem",
     "ams authn bindings import-csv bindings.csv --dry-run",
     help="Bindings: which certificate stands for which user.",
+    session=AuthnSession,
 )
 
 Dn = Annotated[str | None, option("Subject of the certificate, in any spelling.", metavar="DN")]
@@ -64,10 +65,7 @@ def list_(session: AuthnSession, service_type: TypeOption = None, host: HostOpti
     return authn.list_bindings() if not (service_type and host) else authn.list_host_bindings(service_type, host)
 
 
-@app.shows(_FIELDS)
-def show(session: AuthnSession, binding: BindingName) -> Call[authn.Binding]:
-    """Show one binding."""
-    return authn.get_binding(binding)
+app.sends("show", authn.get_binding, _FIELDS, "Show one binding.", BINDING)
 
 
 @app.does()
@@ -148,10 +146,8 @@ def update(
     return authn.update_binding(binding, changes)
 
 
-@app.confirms("binding {binding} deleted")
-def delete(session: AuthnSession, binding: BindingName) -> Call[None]:
-    """Remove a binding; a token its user has already stays valid."""
-    return authn.delete_binding(binding)
+app.sends("delete", authn.delete_binding, "binding {binding} deleted",
+    "Remove a binding; a token its user has already stays valid.", BINDING)  # fmt: skip
 
 
 @app.does("import-csv")

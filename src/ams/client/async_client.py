@@ -14,17 +14,9 @@ import httpx
 from ams.client import transport, wire
 from ams.client.bearer import AsyncBearer
 from ams.client.errors import Closed
-from ams.client.messages import (
-    Acknowledged,
-    AsyncHandler,
-    Limits,
-    Message,
-    ReceivedMessage,
-    Worked,
-    WorkOptions,
-    ack_ids_of,
-)
-from ams.client.plans import DEFAULT, Consuming, Deliver, OnRetry, Outcome, Pause, Plan, Planner, Retry, Send
+from ams.client.messages import Acknowledged, AsyncHandler, Limits, Message, ReceivedMessage, Worked, WorkOptions
+from ams.client.messages import ack_ids_of as ids_of
+from ams.client.plans import DEFAULT, Consuming, OnRetry, Outcome, Plan, Planner, Retry, Step
 from ams.client.wire import Offsets
 from ams.client.wire import authn as logins
 from ams.client.wire.call import Call
@@ -69,12 +61,12 @@ class AsyncConnections:
                 return result
             outcome = await self.do(step)
 
-    async def do(self, step: Send | Pause) -> Outcome:
+    async def do(self, step: Step) -> Outcome:
         """Do a step; raise `Closed` when it can no longer be done."""
-        if isinstance(step, Send):
-            return await self._send(step.call)
+        if isinstance(step, Call):
+            return await self._send(step)
         try:
-            await asyncio.wait_for(self._closing.wait(), step.seconds)
+            await asyncio.wait_for(self._closing.wait(), step)
         except TimeoutError:
             return None
         raise Closed("the client is closed")
@@ -201,13 +193,13 @@ class AsyncClient:
         while True:
             try:
                 step = plan.send(outcome)
-                outcome = None if isinstance(step, Deliver) else await self._connections.do(step)
+                outcome = None if isinstance(step, ReceivedMessage) else await self._connections.do(step)
             except (StopIteration, Closed):
                 return
-            if isinstance(step, Deliver):
+            if isinstance(step, ReceivedMessage):
                 if self._connections.is_closed:
                     return
-                yield step.message
+                yield step
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,25 +293,25 @@ class AsyncSubscription:
         Raises `AckTimeout` if some ids are too late, or out of order under exactly-once delivery. For a parallel
         subscription its `late` lists them, and the others are done.
         """
-        await self.client._run(self.client._plans.acknowledge(self.project, self.name, ack_ids_of(messages)))
+        await self.client._run(self.client._plans.acknowledge(self.project, self.name, ids_of(messages)))
 
     async def nack(self, messages: Acknowledged, delay: float | None = None) -> None:
         """Give messages of a parallel subscription back: they have failed, and come again.
 
         After `delay` seconds, 0 to 600 and rounded up, absent = as the retry policy says. Raises as `acknowledge`.
         """
-        await self.client._run(self.client._plans.nack(self.project, self.name, ack_ids_of(messages), delay))
+        await self.client._run(self.client._plans.nack(self.project, self.name, ids_of(messages), delay))
 
     async def release(self, messages: Acknowledged) -> None:
         """Give messages of a parallel subscription back that nobody has worked on.
 
         They come again at once, and have not failed. Raises as `acknowledge`.
         """
-        await self.client._run(self.client._plans.release(self.project, self.name, ack_ids_of(messages)))
+        await self.client._run(self.client._plans.release(self.project, self.name, ids_of(messages)))
 
     async def extend(self, messages: Acknowledged, seconds: int) -> None:
         """Keep messages of a parallel subscription for so many seconds from now, 1 to 600; raises as `acknowledge`."""
-        await self.client._run(self.client._plans.extend(self.project, self.name, ack_ids_of(messages), seconds))
+        await self.client._run(self.client._plans.extend(self.project, self.name, ids_of(messages), seconds))
 
     async def work(self, handler: AsyncHandler, **options: Unpack[WorkOptions]) -> Worked:
         """Give the messages of a parallel subscription to a handler, several at a time, until told to stop.

@@ -1,7 +1,7 @@
 """Plans of calls without I/O, shared by both clients, and the retry policy.
 
-A plan is a generator of steps: a call to `Send`, a `Pause`, a message to `Deliver` to the loop. It receives the outcome
-of each step and returns the result. `Connections` of a client carry out the steps.
+A plan is a generator of steps: a call to send once, seconds to pause, a message to give to the loop. It receives the
+outcome of each step and returns the result. `Connections` of a client carry out the steps.
 
 Retries use exponential backoff with full jitter: a random pause between 0 and a growing bound. So the clients of a
 service that was away do not return all at once.
@@ -79,27 +79,6 @@ def seconds_asked(error: ClientError) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Send:
-    """Step: send a call once; the outcome is the answer or the error."""
-
-    call: Call[Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Pause:
-    """Step: wait."""
-
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class Deliver:
-    """Step: give a message to the loop; resume when it asks for the next one."""
-
-    message: ReceivedMessage
-
-
-@dataclass(frozen=True, slots=True)
 class Response:
     """An undecoded answer."""
 
@@ -109,9 +88,10 @@ class Response:
     version: str = ""  # the `ETag`; may be empty
 
 
-Outcome = Response | Unreachable | None  # outcome of a step: for `Send` a response or an error, else None
-Plan = Generator[Send | Pause, Outcome, T]
-Consuming = Generator[Send | Pause | Deliver, Outcome, None]
+Step = Call[Any] | float  # a call to send, or seconds to pause
+Outcome = Response | Unreachable | None  # outcome of a step: of a call a response or an error, else None
+Plan = Generator[Step, Outcome, T]
+Consuming = Generator[Step | ReceivedMessage, Outcome, None]  # resumed when the loop asks for the next message
 OnRetry = Callable[[ClientError, int, float], None]
 """Called with the error, the number of tries, and the seconds until the next one."""
 
@@ -141,17 +121,17 @@ class Planner:
         began = self.now()
         sent = 0
         while True:
-            outcome = yield Send(call)
+            outcome = yield call
             sent += 1
             try:
                 if isinstance(outcome, Unreachable):
                     raise outcome
-                assert outcome is not None, "a Send brings something"
+                assert outcome is not None, "a call brings something"
                 return read(call, outcome, self.endpoint)
             except ClientError as error:
                 if (pause := self._pause(call, error, sent, began)) is None:
                     raise
-            yield Pause(pause)
+            yield pause
 
     def publish(self, project: str, topic: str, messages: Sequence[Message], key: str | None) -> Plan[list[str]]:
         """Publish under `key` or a new idempotency key, so that it can be retried; return the ids."""
@@ -228,12 +208,12 @@ class Planner:
                 comes_again = refused is not None and refused.late and received[0].id == refused.first
                 for message in received:
                     if refused is None or not comes_again or int(message.id) > refused.last:
-                        yield Deliver(message)
+                        yield message
                 refused = yield from self._acknowledge_batch(project, subscription, received, refused)
             elif not follow:
                 return
             elif self.now() - asked < EMPTY_PULL_PAUSE_SECONDS:
-                yield Pause(EMPTY_PULL_PAUSE_SECONDS)
+                yield EMPTY_PULL_PAUSE_SECONDS
 
     def _acknowledge_batch(
         self, project: str, subscription: str, batch: Sequence[ReceivedMessage], before: _Refused | None

@@ -109,21 +109,12 @@ class CallTally:
         times = sorted(each * 1000 for each in self.took) or [0.0]
         cuts = quantiles(times, n=1000, method="inclusive") if len(times) > 1 else times * 999
         return BenchResult(
-            what=what,
-            messages=self.messages,
-            bytes=self.messages * self.size,
-            requests=len(self.took),
-            errors=self.errors,
-            seconds=round(seconds, 3),
-            messages_per_second=round(self.messages / seconds, 1),
-            megabytes_per_second=round(self.messages * self.size / seconds / 1e6, 3),
-            p50=round(cuts[499], 3),
-            p90=round(cuts[899], 3),
-            p99=round(cuts[989], 3),
-            p999=round(cuts[998], 3),
-            max=round(times[-1], 3),
+            what=what, messages=self.messages, bytes=self.messages * self.size, requests=len(self.took),
+            errors=self.errors, seconds=round(seconds, 3), messages_per_second=round(self.messages / seconds, 1),
+            megabytes_per_second=round(self.messages * self.size / seconds / 1e6, 3), p50=round(cuts[499], 3),
+            p90=round(cuts[899], 3), p99=round(cuts[989], 3), p999=round(cuts[998], 3), max=round(times[-1], 3),
             last_error=self.last_error,
-        )
+        )  # fmt: skip
 
 
 @app.does()

@@ -27,7 +27,7 @@ import typer
 
 from ams.cli.arguments import NO_ARGUMENTS, Arguments, Output, option, project_names
 from ams.cli.exit_codes import Usage
-from ams.cli.output import Format, columns, emit, fields, note, write
+from ams.cli.output import Format, cell, columns, emit, fields, note, write
 from ams.client import Client, Retry, wire
 from ams.client.connection import OPTION, ConnectionSettings, SettingsSource, connection
 from ams.client.errors import ClientError, NotAuthenticated
@@ -36,9 +36,9 @@ from ams.core.settings import environment
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
-Columns = Mapping[str, str | Callable[[Any], str]]
-"""Headers of a table, or names of fields, each with an attribute of the item or a function that makes its text."""
-AnswerText = Columns | Callable[[Any], str | Mapping[str, str]]  # fields of an answer, or what makes its text
+Columns = Mapping[str, str | Callable[[Any], object]]
+"""Headers of a table, or names of fields, each with an attribute of the item or a function of it."""
+AnswerText = Columns | Callable[[Any], str | Mapping[str, object]]  # fields of an answer, or what makes its text
 AnswerPart = Callable[[Any], Any] | None  # selects the part of an answer to print
 
 PATIENCE = Retry(attempts=None, total=30.0, first=0.5, longest=2.0)
@@ -148,7 +148,7 @@ class Session(OptionSet):
         """Return the named user, or the token's owner."""
         return user or self.call(wire.get_profile()).name
 
-    def show(self, result: object, text: str | Mapping[str, str]) -> None:
+    def show(self, result: object, text: str | Mapping[str, object]) -> None:
         """Print a result: as JSON, or as text or fields for people."""
         write(self.output, result, text if isinstance(text, str) else fields(text))
 
@@ -324,14 +324,14 @@ def table(shown: Columns, items: Iterable[Any]) -> str:
     return columns(tuple(shown), [list(facts(shown, each).values()) for each in items])
 
 
-def columns_of(shown: Columns, *names: str) -> dict[str, str | Callable[[Any], str]]:
+def columns_of(shown: Columns, *names: str) -> dict[str, str | Callable[[Any], object]]:
     """Return some fields of an item as columns of a list, under headers in capitals."""
     return {name.upper(): shown[name] for name in names}
 
 
 def facts(shown: Columns, item: Any) -> dict[str, str]:
     """Return the shown fields of an item, by header or name."""
-    return {name: getattr(item, of) if isinstance(of, str) else of(item) for name, of in shown.items()}
+    return {name: cell(getattr(item, of) if isinstance(of, str) else of(item)) for name, of in shown.items()}
 
 
 def _note_retry(error: ClientError, sent: int, _pause: float) -> None:

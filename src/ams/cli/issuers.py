@@ -37,28 +37,22 @@ Owner = Annotated[str, option("Whose.", metavar="USER", complete=user_names, sho
 Introspect = Literal["never", "opaque", "always"]
 
 
-def _keys(keys: wire.IssuerKeys) -> str:
-    if keys.failure:
-        return f"failed: {keys.failure}"
-    return ", ".join(keys.ids) or "not fetched yet"
-
-
 _FIELDS: Columns = {
     "issuer": "name",
     "url": "url",
     "set by": "source",
-    "audiences": lambda each: ", ".join(each.audiences),
-    "clients": lambda each: ", ".join(each.clients),
+    "audiences": "audiences",
+    "clients": "clients",
     "keys at": "jwks_url",
-    "keys": lambda each: _keys(each.keys),
+    "keys": lambda each: f"failed: {each.keys.failure}" if each.keys.failure else each.keys.ids or "not fetched yet",
     "keys fetched": lambda each: each.keys.fetched_on,
     "asked about tokens": "introspect",
     "asked at": "introspection_url",
     "asked by": "client_id",
     "secret": lambda each: "kept" if each.client_secret else "",
     "creates users": lambda each: "yes" if each.create_users else "no",
-    "entitlements in": lambda each: ", ".join(each.entitlement_claims),
-    "roles": lambda each: ", ".join(rights.rule_texts(each.roles)),
+    "entitlements in": "entitlement_claims",
+    "roles": lambda each: rights.rule_texts(each.roles),
 }
 
 

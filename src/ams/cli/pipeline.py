@@ -80,17 +80,10 @@ def run(
     from ams.pipeline.launcher import Setup, start
 
     setup = Setup(
-        work=folder,
-        project=session.project,
-        source=source_of(session),
-        every=interval,
-        accept_change=accept_change,
-        skip_lost=skip_lost,
-        master=master,
-        memory=memory,
-        settings={**(_TALKATIVE if debug else {}), **pairs(conf, "--conf")},
-        debug=debug,
-    )
+        work=folder, project=session.project, source=source_of(session), every=interval, accept_change=accept_change,
+        skip_lost=skip_lost, master=master, memory=memory,
+        settings={**(_TALKATIVE if debug else {}), **pairs(conf, "--conf")}, debug=debug,
+    )  # fmt: skip
     try:
         ended = start(plan, setup)
     except (PipelineError, StoreFailed, WrongTable) as error:
@@ -335,18 +328,10 @@ def archive(
     location, stopping = Location.of(path), threading.Event()
     with alone(location), Service(access) as service, told_by_signals(stopping, say):
         archiver = Archiver(
-            service,
-            location,
-            stopping,
-            say,
-            session.project,
-            wanted=tuple(topics or ("*",)),
-            batch_messages=batch_messages,
-            merge=merge,
-            closed_after=closed_after,
-            file_bytes=file_mib * _MEBIBYTE,
+            service, location, stopping, say, session.project, wanted=tuple(topics or ("*",)),
+            batch_messages=batch_messages, merge=merge, closed_after=closed_after, file_bytes=file_mib * _MEBIBYTE,
             skip_lost=skip_lost,
-        )
+        )  # fmt: skip
         archiver.begin()
         archiver.run(interval)
     done = {

@@ -78,8 +78,8 @@ def retention(session: Session, name: ProjectName, duration: Duration) -> Call[w
     {
         "QUOTA": "name",
         "LIMIT": lambda each: _limit_text(each),
-        "DEFAULT": lambda each: str(each.default or "none"),
-        "USED": lambda each: "" if each.used is None else str(each.used),
+        "DEFAULT": lambda each: each.default or "none",
+        "USED": "used",
     },
     name="quota",
 )

@@ -138,15 +138,10 @@ def _run_provision(given: ProvisionOptions, session: SessionOptions, consumer: s
     if reads == "":
         raise Usage("who reads the subscriptions? name a member with --consumer")
     options = RunOptions(
-        service_types=service_types,
-        role=given.role or ini.role or "publisher",
-        email=given.email or ini.email,
-        dry_run=given.dry_run,
-        remove=given.remove,
-        max_removals=given.max_removals,
-        own_topics=reads is not None,
+        service_types=service_types, role=given.role or ini.role or "publisher", email=given.email or ini.email,
+        dry_run=given.dry_run, remove=given.remove, max_removals=given.max_removals, own_topics=reads is not None,
         consumer=reads or "",
-    )
+    )  # fmt: skip
     for name in ini.unknown:
         note(f"{printable(name)} in the configuration means nothing here")
     service_host = given.service_host or ini.service_host or host(found.endpoint)

@@ -65,17 +65,17 @@ def doctor(session: Session, subscription: Subscription = None) -> None:
 
 
 def _text(found: wire.Diagnosis) -> str:
-    facts = {"subscription": short_name(found.subscription), "topic": short_name(found.topic)}
+    facts: dict[str, object] = {"subscription": short_name(found.subscription), "topic": short_name(found.topic)}
     facts["deadline"] = f"{found.ack_deadline_seconds}s"
     standing = found.standing
     if standing is not None:
         facts |= {
-            "oldest": str(standing.min),
-            "next": str(standing.current),
-            "end": str(standing.max),
-            "backlog": str(standing.backlog),
-            "handed out": str(standing.handed_out),
-            "lost": str(standing.lost),
+            "oldest": standing.min,
+            "next": standing.current,
+            "end": standing.max,
+            "backlog": standing.backlog,
+            "handed out": standing.handed_out,
+            "lost": standing.lost,
             "retention": duration_text(standing.retention_seconds),
             "last pull": _ago(standing.last_pull_seconds_ago),
             "last ack": _ago(standing.last_acknowledgement_seconds_ago),

@@ -205,21 +205,17 @@ app.sends("delete", wire.delete_subscription, "subscription {subscription} delet
     "Remove a subscription and its cursor.", SUBSCRIPTION)  # fmt: skip
 
 
-def _offsets(found: wire.Offsets) -> dict[str, str]:
-    values = {
-        "oldest": found.min,
-        "next": found.current,
-        "end": found.max,
-        "backlog": found.max - found.current - (found.acknowledged or 0),
-        "acknowledged above": found.acknowledged,
-        "on lease": found.leased,
-        "waiting": found.waiting,
-        "blocked": found.blocked,
-    }
-    return {name: _number(value) for name, value in values.items()}
-
-
-app.sends("offsets", wire.get_offsets, _offsets, "Show where a subscription stands.", SUBSCRIPTION)
+_OFFSETS: Columns = {
+    "oldest": "min",
+    "next": "current",
+    "end": "max",
+    "backlog": lambda each: each.max - each.current - (each.acknowledged or 0),
+    "acknowledged above": "acknowledged",
+    "on lease": "leased",
+    "waiting": "waiting",
+    "blocked": "blocked",
+}
+app.sends("offsets", wire.get_offsets, _OFFSETS, "Show where a subscription stands.", SUBSCRIPTION)
 
 
 @app.does()
@@ -307,19 +303,12 @@ def push_config(
     if sum(map(bool, (url, mattermost, none))) != 1:
         raise Usage("give one of --url, --mattermost and --none")
     wanted = wire.PushConfig(
-        type="mattermost" if mattermost else "http_endpoint",
-        push_endpoint=url,
-        max_messages=max_messages,
+        type="mattermost" if mattermost else "http_endpoint", push_endpoint=url, max_messages=max_messages,
         authorization_header=wire.AuthorizationHeader(type=authorization),
-        retry_policy=wire.RetryPolicy(type=retry, period=period),
-        mattermost_url=mattermost,
-        mattermost_username=username,
-        mattermost_channel=channel,
-        base64_decode=base64_decode,
-        dead_letter_topic=dead_letter_topic,
-        max_delivery_attempts=max_attempts,
-        max_outstanding=max_outstanding,
-    )
+        retry_policy=wire.RetryPolicy(type=retry, period=period), mattermost_url=mattermost,
+        mattermost_username=username, mattermost_channel=channel, base64_decode=base64_decode,
+        dead_letter_topic=dead_letter_topic, max_delivery_attempts=max_attempts, max_outstanding=max_outstanding,
+    )  # fmt: skip
     session.call(wire.modify_push_config(session.project, subscription, None if none else wanted))
     return wire.get_subscription(session.project, subscription)
 
@@ -342,43 +331,24 @@ def push_secret(
 
 def push_status_text(found: wire.PushStatus) -> str:
     """Write how the delivery of a subscription goes."""
-    error = found.last_error
-    said: list[str] = []
-    if error:
-        status = f"status {error.status}" if error.status else ""
-        said = [error.time, "could not", error.what, status, error.detail]
-    facts = {
-        "state": found.state,
-        "push status": found.push_status,
-        "backlog": _number(found.backlog),
-        "circuit": found.circuit,
-        "batch": _number(found.batch),
-        "outstanding": _number(found.outstanding),
-        "next attempt": found.next_attempt,
-        "last success": found.last_success,
-        "last error": " ".join(filter(None, said)),
-        "delivered": _number(found.delivered),
-        "deliveries": _number(found.deliveries),
-        "failed": _number(found.failed),
-        "dead letters": _number(found.dead or None),
-        "undecodable": _number(found.undecodable or None),
-        "late": _number(found.late or None),
-    }
+    names = ("state", "push_status", "backlog", "circuit", "batch", "outstanding", "next_attempt", "last_success")
+    shown = {name.replace("_", " "): getattr(found, name) for name in names}
+    if error := found.last_error:
+        said = [error.time, "could not", error.what, f"status {error.status}" if error.status else "", error.detail]
+        shown["last error"] = " ".join(filter(None, said))
+    shown |= {name: getattr(found, name) for name in ("delivered", "deliveries", "failed")}
+    shown |= {"dead letters": found.dead or None, "undecodable": found.undecodable or None, "late": found.late or None}
     if not found.attempts:
-        return fields(facts)
-    shown: Columns = {
+        return fields(shown)
+    attempts: Columns = {
         "ATTEMPT": "time",
-        "STATUS": lambda each: str(each.status or "-"),
-        "MS": lambda each: str(each.milliseconds),
-        "MESSAGES": lambda each: str(each.messages),
-        "BYTES": lambda each: str(each.bytes),
+        "STATUS": lambda each: each.status or "-",
+        "MS": "milliseconds",
+        "MESSAGES": "messages",
+        "BYTES": "bytes",
         "ERROR": "error",
     }
-    return f"{fields(facts)}\n\n{table(shown, found.attempts[-SHOWN_ATTEMPTS:])}"
-
-
-def _number(number: int | None) -> str:
-    return "" if number is None else str(number)
+    return f"{fields(shown)}\n\n{table(attempts, found.attempts[-SHOWN_ATTEMPTS:])}"
 
 
 app.sends("push-status", wire.get_push_status, push_status_text,

@@ -57,7 +57,7 @@ def retention(session: Session, topic: TopicName, duration: Duration) -> Call[wi
     return wire.modify_topic_retention(session.project, topic, retention_seconds(duration))
 
 
-@app.shows({"oldest": lambda each: str(each.min), "end": lambda each: str(each.max)})
+@app.shows({"oldest": "min", "end": "max"})
 def offsets(session: Session, topic: TopicName, subscription: Subscription = "") -> Call[TopicOffsets]:
     """Show the oldest id kept and the end of a topic."""
     return wire.get_topic_offsets(session.project, topic, subscription=subscription)

@@ -10,7 +10,7 @@ from ams.cli.arguments import MEMBER, USER, MemberName, Texts, UserName, argumen
 from ams.cli.command import PAGE, Columns, CommandGroup, OptionSet, PageOptions, Session, columns_of, facts
 from ams.cli.exit_codes import Usage
 from ams.cli.installation import rotate_key
-from ams.cli.output import note
+from ams.cli.output import cell, note
 from ams.client import wire
 from ams.client.errors import NotAuthenticated
 from ams.client.wire import Call
@@ -57,10 +57,6 @@ def _without_tokens(found: wire.Users) -> wire.Users:
     return msgspec.structs.replace(found, users=[_without_token(each) for each in found.users])
 
 
-def _projects(user: wire.User) -> str:
-    return "; ".join(f"{each.project}: {', '.join(each.roles) or 'no role'}" for each in user.projects)
-
-
 _FIELDS: Columns = {
     "user": "name",
     "uuid": "uuid",
@@ -69,8 +65,8 @@ _FIELDS: Columns = {
     "name": lambda each: f"{each.first_name} {each.last_name}".strip(),
     "organization": "organization",
     "description": "description",
-    "service roles": lambda each: ", ".join(each.service_roles),
-    "projects": _projects,
+    "service roles": "service_roles",
+    "projects": lambda user: "; ".join(f"{each.project}: {cell(each.roles) or 'no role'}" for each in user.projects),
     "created": "created_on",
     "modified": "modified_on",
     "created by": "created_by",

@@ -133,14 +133,10 @@ def update(
 ) -> Call[authn.Binding]:
     """Change what is given of a binding."""
     changes = authn.BindingFields(
-        name=rename,
-        auth_identifier=_subject(dn, cert),
-        unique_key=_key_of_user(session, user, unique_key),
-        service_uuid=session.call(authn.get_service_type(service_type)).uuid if service_type else None,
-        host=host,
-        auth_type=auth_type,
-        issuer=_subject_of(issuer) if issuer else issuer,
-    )
+        name=rename, auth_identifier=_subject(dn, cert), unique_key=_key_of_user(session, user, unique_key),
+        service_uuid=session.call(authn.get_service_type(service_type)).uuid if service_type else None, host=host,
+        auth_type=auth_type, issuer=_subject_of(issuer) if issuer else issuer,
+    )  # fmt: skip
     if changes == authn.BindingFields():
         raise Usage("say what to change, for example with --user")
     return authn.update_binding(binding, changes)

@@ -229,12 +229,6 @@ def _read_row(place: str, row: Mapping[str | None, object], uuid_of: UuidOf) -> 
     except InvalidInput as error:
         return refuse_record(place, name, error.message)
     return DeclaredBinding(
-        place=place,
-        name=name,
-        service_type=said["service_type"],
-        host=said["host"],
-        auth_identifier=subject,
-        unique_key=unique_key,
-        auth_type=said.get("auth_type") or authn.X509,
-        issuer=issuer,
-    )
+        place=place, name=name, service_type=said["service_type"], host=said["host"], auth_identifier=subject,
+        unique_key=unique_key, auth_type=said.get("auth_type") or authn.X509, issuer=issuer,
+    )  # fmt: skip

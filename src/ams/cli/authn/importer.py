@@ -149,14 +149,10 @@ def _documents(path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 def _service_type(place: str, document: Mapping[str, Any]) -> OldServiceType:
     return OldServiceType(
-        place=place,
-        uuid=_text(place, document, "uuid"),
-        name=_text(place, document, "name"),
-        hosts=_texts(place, document, "hosts"),
-        auth_types=_texts(place, document, "auth_types"),
-        auth_method=_text(place, document, "auth_method"),
-        type=_text(place, document, "type"),
-    )
+        place=place, uuid=_text(place, document, "uuid"), name=_text(place, document, "name"),
+        hosts=_texts(place, document, "hosts"), auth_types=_texts(place, document, "auth_types"),
+        auth_method=_text(place, document, "auth_method"), type=_text(place, document, "type"),
+    )  # fmt: skip
 
 
 def _auth_method(place: str, document: Mapping[str, Any]) -> OldAuthMethod:
@@ -164,13 +160,10 @@ def _auth_method(place: str, document: Mapping[str, Any]) -> OldAuthMethod:
     if not isinstance(headers, dict) or not all(isinstance(each, str) for each in headers.values()):
         raise BadDocument(f"{place}: headers are names with texts")
     return OldAuthMethod(
-        place=place,
-        service_uuid=_text(place, document, "service_uuid"),
-        host=_text(place, document, "host"),
+        place=place, service_uuid=_text(place, document, "service_uuid"), host=_text(place, document, "host"),
         port=_number(place, document.get("port")),
-        access_key=_text(place, document, "access_key") if document.get("access_key") else "",
-        headers=headers,
-    )
+        access_key=_text(place, document, "access_key") if document.get("access_key") else "", headers=headers,
+    )  # fmt: skip
 
 
 def _binding(place: str, document: Mapping[str, Any]) -> OldBinding:
@@ -178,15 +171,12 @@ def _binding(place: str, document: Mapping[str, Any]) -> OldBinding:
     if not isinstance(effective, str):
         raise BadDocument(f"{place}: no text uniquekey")
     return OldBinding(
-        place=place,
-        name=_text(place, document, "name"),
-        service_type=_text(place, document, "service_uuid"),
+        place=place, name=_text(place, document, "name"), service_type=_text(place, document, "service_uuid"),
         host=_text(place, document, "host"),
         auth_identifier=_text(place, document, OLD_IDENTIFIER if identifier is None else "auth_identifier"),
         auth_type=_text(place, document, "auth_type") if document.get("auth_type") else authn.X509,
-        unique_key=effective,
-        asked_for=asked_for if isinstance(asked_for, str) and asked_for != effective else "",
-    )
+        unique_key=effective, asked_for=asked_for if isinstance(asked_for, str) and asked_for != effective else "",
+    )  # fmt: skip
 
 
 def _text(place: str, document: Mapping[str, Any], name: str) -> str:

@@ -41,8 +41,8 @@ _FIELDS: Columns = {
     "service type": "name",
     "uuid": "uuid",
     "type": "type",
-    "hosts": lambda each: ", ".join(each.hosts),
-    "auth types": lambda each: ", ".join(each.auth_types),
+    "hosts": "hosts",
+    "auth types": "auth_types",
     "auth method": "auth_method",
     "client hosts": lambda each: "verified" if each.verify_client_host else "",
     "created": "created_on",
@@ -91,12 +91,9 @@ def update(
 ) -> Call[authn.ServiceType]:
     """Change a service type; --host and --auth-type replace all of their kind."""
     changes = authn.ServiceTypeFields(
-        name=rename,
-        hosts=tuple(host) if host else None,
-        auth_method=auth_method,
-        auth_types=tuple(auth_type) if auth_type else None,
-        verify_client_host=verify_client_host,
-    )
+        name=rename, hosts=tuple(host) if host else None, auth_method=auth_method,
+        auth_types=tuple(auth_type) if auth_type else None, verify_client_host=verify_client_host,
+    )  # fmt: skip
     if changes == authn.ServiceTypeFields():
         raise Usage("say what to change, for example with --host")
     return authn.update_service_type(service_type, changes)
@@ -108,9 +105,9 @@ app.sends("delete", authn.delete_service_type, "service type {service_type} dele
 
 _AUTH_METHOD: Columns = {
     "host": "host",
-    "port": lambda each: str(each.port),
+    "port": "port",
     "type": "type",
-    "headers": lambda each: ", ".join(sorted(each.headers)),
+    "headers": lambda each: sorted(each.headers),
     "uuid": "uuid",
     "service type": "service_uuid",
     "created": "created_on",

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 COMPLETION_SECONDS = 1.0
 MAX_NAMES = 200  # newest names offered to a shell
 
-Arguments = dict[str, Any]  # arguments of a command by name, as the annotations of its parameters
+Arguments = dict[str, Any]  # arguments and options of a command: annotations by name, or pairs with a default
 Complete = Callable[[typer.Context, str], list[str]]
 Texts = list[str] | None  # values of a repeatable argument or option; None: absent
 Shell = Annotated[Literal["bash", "zsh", "fish"], typer.Argument(metavar="SHELL", help="bash, zsh or fish.")]

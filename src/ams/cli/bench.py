@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from statistics import quantiles
 from typing import Annotated
@@ -120,7 +120,7 @@ class CallTally:
 @app.does()
 def publish(session: Session, load: Load, batch: Batch = 100, connections: Callers = 4, topic: OfTopic = None) -> None:
     """Publish as fast as the service takes it."""
-    with _topic(session, topic) as to:
+    with _topic(session) if topic is None else nullcontext(session.client.project(session.project).topic(topic)) as to:
         request = [Message(os.urandom(load.size)) for _ in range(batch)]
 
         def caller(client: Client, tally: CallTally) -> None:
@@ -140,14 +140,14 @@ def publish(session: Session, load: Load, batch: Batch = 100, connections: Calle
 def consume(session: Session, load: Load, batch: Batch = 100) -> None:
     """Pull and acknowledge what lies there: messages are published first, as many as are to be consumed."""
     count = load.messages or 100_000
-    with _topic(session, None) as to, _subscription(session, to) as of:
+    with _subscribed_topic(session) as to:
         note(f"publishing {count} messages")
         request = [Message(os.urandom(load.size)) for _ in range(1000)]
         for start in range(0, count, 1000):
             to.publish(request[: count - start])
 
         def caller(client: Client, tally: CallTally) -> None:
-            place = client.project(session.project).subscription(of.name)
+            place = client.project(session.project).subscription(to.name)
             while not tally.is_over and tally.messages < count:
                 began = time.perf_counter()
                 try:
@@ -164,7 +164,7 @@ def consume(session: Session, load: Load, batch: Batch = 100) -> None:
 @app.does()
 def roundtrip(session: Session, load: Load) -> None:
     """Publish one message after the other, and measure until a consumer that waits has each."""
-    with _topic(session, None) as to, _subscription(session, to) as of:
+    with _subscribed_topic(session) as to:
         message = Message(os.urandom(load.size))
 
         def caller(client: Client, tally: CallTally) -> None:
@@ -173,7 +173,7 @@ def roundtrip(session: Session, load: Load) -> None:
 
             def take() -> None:
                 with session.at.client() as other:
-                    source = other.project(session.project).subscription(of.name)
+                    source = other.project(session.project).subscription(to.name)
                     while not taken.is_set():
                         try:
                             if found := source.pull(1):
@@ -254,31 +254,29 @@ def _fields(result: BenchResult) -> dict[str, str]:
 
 
 @contextmanager
-def _topic(session: Session, name: str | None) -> Iterator[Topic]:
-    project = session.client.project(session.project)
-    if name is not None:
-        yield project.topic(name)
-        return
-    made = project.topic(f"bench-{secrets.token_hex(6)}")
-    made.create()
-    with _deleting(made.name, made.delete):
-        yield made
+def _topic(session: Session) -> Iterator[Topic]:
+    topic = session.client.project(session.project).topic(f"bench-{secrets.token_hex(6)}")
+    topic.create()
+    with _deleting(topic):
+        yield topic
 
 
 @contextmanager
-def _subscription(session: Session, topic: Topic) -> Iterator[Subscription]:
-    made = session.client.project(session.project).subscription(topic.name)
-    made.create(topic.name)
-    with _deleting(made.name, made.delete):
-        yield made
+def _subscribed_topic(session: Session) -> Iterator[Topic]:
+    """Make a topic with a subscription of the same name."""
+    with _topic(session) as topic:
+        subscription = session.client.project(session.project).subscription(topic.name)
+        subscription.create(topic.name)
+        with _deleting(subscription):
+            yield topic
 
 
 @contextmanager
-def _deleting(name: str, delete: Callable[[], None]) -> Iterator[None]:
+def _deleting(made: Topic | Subscription) -> Iterator[None]:
     try:
         yield
     finally:
         try:
-            delete()
+            made.delete()
         except ClientError as error:
-            note(f"{name} is left behind: {error.message}")
+            note(f"{made.name} is left behind: {error.message}")

@@ -261,17 +261,24 @@ class CommandGroup(typer.Typer):
     def sending(
         self, call: Callable[..., Call[Any]], text: str, arguments: Arguments = NO_ARGUMENTS
     ) -> Callable[..., Call[Any]]:
-        """Return the function of a command that only sends a call; `text` is its help."""
+        """Return the function of a command that only sends a call; `text` is its help.
 
-        def make_call(session: Session, page: PageOptions | None = None, **values: str) -> Call[Any]:
-            names = [values[name] for name in arguments if name in values]
-            return call(*([session.project] if self._of_project else []), *names, **(page.query if page else {}))
+        Arguments with a default (a pair with it) go by their names, others in their order.
+        """
+        parameters = [inspect.Parameter("session", inspect.Parameter.KEYWORD_ONLY, annotation=self._session)]
+        for name, of in arguments.items():
+            kind, default = of if isinstance(of, tuple) else (of, inspect.Parameter.empty)
+            parameters.append(parameters[0].replace(name=name, annotation=kind, default=default))
 
-        parameters = {"session": self._session, **arguments}
+        def make_call(session: Session, page: PageOptions | None = None, **values: object) -> Call[Any]:
+            names: list[object] = [session.project] if self._of_project else []
+            names += [
+                values.pop(name) for name, of in arguments.items() if name in values and not isinstance(of, tuple)
+            ]
+            return call(*names, **values, **(page.query if page else {}))
+
         make_call.__doc__ = text
-        make_call.__signature__ = inspect.Signature(  # type: ignore[attr-defined]  # see inspect.signature
-            [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=of) for name, of in parameters.items()]
-        )
+        make_call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # see inspect.signature
         return make_call
 
     def _asks(

@@ -32,8 +32,14 @@ bindings = CommandGroup(
 
 IssuerName = Annotated[str, argument("ISSUER", "Name of the issuer.", issuer_names)]
 ISSUER = {"issuer": IssuerName}
-BindingName = Annotated[str, argument("NAME", "Name of the binding.", binding_names)]
-Owner = Annotated[str, option("Whose.", metavar="USER", complete=user_names, show_default=False)]
+OWNED_BINDING = {
+    "user": Annotated[str, option("Whose.", metavar="USER", complete=user_names, show_default=False)],
+    "binding": Annotated[str, argument("NAME", "Name of the binding.", binding_names)],
+}
+IDENTITY = {
+    "issuer": Annotated[str, option("As tokens say it in iss.", metavar="URL", show_default=False)],
+    "subject": Annotated[str, option("As tokens say it in sub.", show_default=False)],
+}
 Introspect = Literal["never", "opaque", "always"]
 
 
@@ -175,19 +181,7 @@ def list_bindings(
     return wire.list_bindings(session.owner(user))
 
 
-@bindings.shows(_BINDING, name="create")
-def create_binding(
-    session: Session,
-    binding: BindingName,
-    user: Owner,
-    issuer: Annotated[str, option("As tokens say it in iss.", metavar="URL", show_default=False)],
-    subject: Annotated[str, option("As tokens say it in sub.", show_default=False)],
-) -> Call[wire.Binding]:
-    """Let an identity at an issuer log in as a user."""
-    return wire.create_binding(user, binding, issuer, subject)
-
-
-@bindings.confirms("binding {binding} of {user} deleted", name="delete")
-def delete_binding(session: Session, binding: BindingName, user: Owner) -> Call[None]:
-    """Let an identity log in as this user no more, at once; its token stays good elsewhere."""
-    return wire.delete_binding(user, binding)
+bindings.sends("create", wire.create_binding, _BINDING,
+    "Let an identity at an issuer log in as a user.", OWNED_BINDING | IDENTITY)  # fmt: skip
+bindings.sends("delete", wire.delete_binding, "binding {binding} of {user} deleted",
+    "Let an identity log in as this user no more, at once; its token stays good elsewhere.", OWNED_BINDING)  # fmt: skip

@@ -8,7 +8,6 @@ import threading
 import traceback
 from collections.abc import MutableMapping
 from dataclasses import asdict
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,7 +17,7 @@ from ams.cli.arguments import Output, Texts, argument, option, pairs, topic_name
 from ams.cli.command import CommandGroup, Session, with_options
 from ams.cli.exit_codes import Exit, Usage
 from ams.cli.extras import require_extras
-from ams.cli.output import Format, columns, fields, note, printable, write
+from ams.cli.output import Format, cell, columns, fields, note, printable, write
 from ams.cli.times import seconds_of, time_of
 from ams.client.bearer import BearerFile
 from ams.client.connection import TOKEN_VARIABLES
@@ -208,13 +207,8 @@ def history(
 
     found = [each._asdict() for each in upkeep.history(table, limit)]
     headers = ("VERSION", "TIME", "WHAT", "BATCH", "FILES", "ROWS", "FILES GONE")
-
-    def cell(value: object) -> str:
-        if isinstance(value, datetime):
-            return value.isoformat(timespec="milliseconds")
-        return "" if value is None else str(value)
-
-    write(output, found, columns(headers, [tuple(map(cell, done.values())) for done in found]))
+    rows = [{**done, "time": done["time"].isoformat(timespec="milliseconds")} for done in found]
+    write(output, found, columns(headers, [tuple(map(cell, row.values())) for row in rows]))
 
 
 @tables.command()

@@ -14,7 +14,7 @@ from ams.core.settings import size_number
 
 app = CommandGroup('ams projects create garden --description "What grows"', "ams projects list -o json")
 
-Description = Annotated[str, option("What the project is for.")]
+DESCRIPTION = {"description": (Annotated[str, option("What the project is for.")], "")}
 
 _FIELDS: Columns = {
     "project": "name",
@@ -28,12 +28,7 @@ _FIELDS: Columns = {
 }
 
 
-@app.shows(_FIELDS)
-def create(session: Session, name: ProjectName, description: Description = "") -> Call[wire.Project]:
-    """Make a project."""
-    return wire.create_project(name, description)
-
-
+app.sends("create", wire.create_project, _FIELDS, "Make a project.", PROJECT | DESCRIPTION)
 app.lists("projects", {"PROJECT": "name", "CREATED": "created_on", "BY": "created_by", "DESCRIPTION": "description"})(
     app.sending(wire.list_projects, "List all projects, oldest first.")
 )

@@ -103,17 +103,18 @@ def _telling_of_members(project: str) -> Iterator[None]:
         raise NotFound(f"not members of project {project}: {named[1]} ({how})", error.code, error.status) from error
 
 
+def acl_text(found: wire.Acl) -> str:
+    """Format an access list, and users of its policy without effect."""
+    lines = [*found.authorized_users, *(f"{each} (without effect)" for each in found.without_effect)]
+    return columns(("USER",), [(line,) for line in lines])
+
+
 class AccessList(NamedTuple):
     """Calls that get, replace and change access lists of a kind of resource."""
 
     get: Callable[[str, str], Call[wire.Acl]]
     modify: Callable[[str, str, Sequence[str]], Call[None]]
     change: Callable[[str, str, Sequence[str], Sequence[str]], Call[wire.Acl]]
-
-    def show(self, session: Session, name: str) -> None:
-        """Print a resource's access list, and users of its policy without effect."""
-        found = session.call(self.get(session.project, name))
-        _show(session, found.authorized_users, found.without_effect)
 
     def replace(self, session: Session, name: str, users: Texts, *, none: bool) -> None:
         """Replace a resource's access list and print it.
@@ -124,13 +125,14 @@ class AccessList(NamedTuple):
             raise Usage("name the users of the access list, or give --none to empty it")
         with _telling_of_members(session.project):
             session.call(self.modify(session.project, name, users or []))
-        _show(session, users or [])
+        found = wire.Acl(users or [])
+        session.show(found, acl_text(found))
 
     def edit(self, session: Session, name: str, add: Sequence[str] = (), remove: Sequence[str] = ()) -> None:
         """Add users to and remove users from a resource's access list, and print it."""
         with _telling_of_members(session.project):
             found = session.call(self.change(session.project, name, add, remove))
-        _show(session, found.authorized_users)
+        session.show(found, acl_text(found))
 
 
 TOPIC_LIST = AccessList(wire.get_topic_acl, wire.modify_topic_acl, wire.change_topic_acl)
@@ -139,11 +141,11 @@ SUBSCRIPTION_LIST = AccessList(wire.get_subscription_acl, wire.modify_subscripti
 _KINDS = {"topics": TOPIC_LIST, "subs": SUBSCRIPTION_LIST, "subscriptions": SUBSCRIPTION_LIST}
 
 
-@app.does()
-def show(session: Session, resource: Resource) -> None:
+@app.shows(acl_text)
+def show(session: Session, resource: Resource) -> Call[wire.Acl]:
     """Show who may publish to a topic, or consume from a subscription."""
     access_list, name = _split(resource)
-    access_list.show(session, name)
+    return access_list.get(session.project, name)
 
 
 @app.does("set")
@@ -176,8 +178,3 @@ def _split(resource: str) -> tuple[AccessList, str]:
     if kind not in _KINDS or not separator or not name:
         raise Usage(f"{resource!r} must look like topics/TOPIC or subs/SUB")
     return _KINDS[kind], name
-
-
-def _show(session: Session, users: Sequence[str], in_vain: Sequence[str] = ()) -> None:
-    lines = [*users, *(f"{each} (without effect)" for each in in_vain)]
-    session.show(wire.Acl(users, in_vain), columns(("USER",), [(line,) for line in lines]))

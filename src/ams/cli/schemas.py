@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from ams.cli.arguments import SCHEMA, AttributePairs, SchemaName, TopicName, option, pairs
+from ams.cli.arguments import SCHEMA, TOPIC, AttributePairs, SchemaName, option, pairs
 from ams.cli.command import CommandGroup, Session
 from ams.cli.exit_codes import Usage
 from ams.cli.messages import content_of
@@ -130,15 +130,9 @@ def _dry_run_text(done: wire.DryRun) -> str:
     return f"{counted}\n{refused}" if done.reasons else counted
 
 
-@app.shows(_dry_run_text)
-def dry_run(
-    session: Session,
-    schema: SchemaName,
-    topic: TopicName,
-    messages: Annotated[int, option("How many of the newest messages.", metavar="N", min=1)] = 100,
-) -> Call[wire.DryRun]:
-    """Show which messages of a topic a schema would have refused."""
-    return wire.dry_run(session.project, schema, topic, messages)
+MESSAGES = {"messages": (Annotated[int, option("How many of the newest messages.", metavar="N", min=1)], 100)}
+app.sends("dry-run", wire.dry_run, _dry_run_text,
+    "Show which messages of a topic a schema would have refused.", SCHEMA | TOPIC | MESSAGES)  # fmt: skip
 
 
 def _parts(

@@ -10,7 +10,7 @@ from ams.cli.arguments import SUBSCRIPTION, SubscriptionName, Texts, argument, o
 from ams.cli.command import PAGE, Columns, CommandGroup, OptionSet, Session, columns_of, table
 from ams.cli.exit_codes import Usage
 from ams.cli.output import emit, fields, json_line, note, short_name
-from ams.cli.rights import SUBSCRIPTION_LIST, NoUsers, Users
+from ams.cli.rights import SUBSCRIPTION_LIST, NoUsers, Users, acl_text
 from ams.cli.times import seconds_of, time_of, whole_seconds
 from ams.cli.top import counts
 from ams.client import wire
@@ -93,30 +93,14 @@ def _span(text: str) -> str | None:
     return f"{seconds:.3f}".rstrip("0").rstrip(".") + "s"
 
 
-def _parallel_fields(subscription: wire.Subscription) -> dict[str, str]:
-    if not subscription.type:
-        return {}
-    retry, dead, expiry = subscription.retry_policy, subscription.dead_letter_policy, subscription.expiration_policy
-    topic = short_name(dead.dead_letter_topic) if dead else ""
-    facts = {
-        "type": subscription.type,
-        "retry": f"after {retry.minimum_backoff} to {retry.maximum_backoff}" if retry else "at once",
-        "dead letters": f"to {topic} after {dead.max_delivery_attempts} attempts" if dead else "",
-        "filter": subscription.filter,
-        "ordering": "by key" if subscription.enable_message_ordering else "",
-        "exactly once": "yes" if subscription.enable_exactly_once_delivery else "",
-        "retains acked": "yes" if subscription.retain_acked_messages else "",
-        "expires": f"unused for {expiry.ttl}" if expiry else "",
-        "retention": subscription.message_retention_duration,
-        "detached": "yes: it gets nothing any more" if subscription.detached else "",
-    }
-    return {name: fact for name, fact in facts.items() if fact}
-
-
 def _fields(subscription: wire.Subscription) -> dict[str, str]:
-    push = subscription.push_config
-    topic = short_name(str(push.get("deadLetterTopic", "")))
+    push, dead = subscription.push_config, subscription.dead_letter_policy
+    topic, attempts = push.get("deadLetterTopic", ""), push.get("maxDeliveryAttempts")
+    if dead:
+        topic, attempts = dead.dead_letter_topic, dead.max_delivery_attempts
     waits = bool(push.get("pushEndpoint")) and not push.get("verified")
+    retry, expiry = subscription.retry_policy, subscription.expiration_policy
+    again = f"after {retry.minimum_backoff} to {retry.maximum_backoff}" if retry else "at once"
     return {
         "subscription": short_name(subscription.name),
         "topic": short_name(subscription.topic),
@@ -126,9 +110,17 @@ def _fields(subscription: wire.Subscription) -> dict[str, str]:
         "push": str(push.get("pushEndpoint") or push.get("mattermostUrl") or ""),
         "verified": "no: serve the hash, then ams subs verify-push" if waits else "",
         "hash": str(push.get("verificationHash", "")) if waits else "",
-        "dead letters": f"to {topic} after {push.get('maxDeliveryAttempts')} attempts" if topic else "",
+        "dead letters": f"to {short_name(str(topic))} after {attempts} attempts" if topic else "",
         "push status": subscription.push_status,
-        **_parallel_fields(subscription),
+        "type": subscription.type,
+        "retry": again if subscription.type else "",
+        "filter": subscription.filter,
+        "ordering": "by key" if subscription.enable_message_ordering else "",
+        "exactly once": "yes" if subscription.enable_exactly_once_delivery else "",
+        "retains acked": "yes" if subscription.retain_acked_messages else "",
+        "expires": f"unused for {expiry.ttl}" if expiry else "",
+        "retention": subscription.message_retention_duration,
+        "detached": "yes: it gets nothing any more" if subscription.detached else "",
     }
 
 
@@ -261,12 +253,7 @@ def seek(
 
 app.sends("ack-deadline", wire.modify_ack_deadline, "subscription {subscription} has {seconds} seconds to acknowledge",
     "Change how long after a pull messages may be acknowledged.", SUBSCRIPTION | SECONDS)  # fmt: skip
-
-
-@app.does()
-def acl(session: Session, subscription: SubscriptionName) -> None:
-    """Show who may consume."""
-    SUBSCRIPTION_LIST.show(session, subscription)
+app.sends("acl", wire.get_subscription_acl, acl_text, "Show who may consume.", SUBSCRIPTION)
 
 
 @app.does()

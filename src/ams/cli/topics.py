@@ -8,10 +8,10 @@ from ams.cli.command import PAGE, Columns, CommandGroup, Session, columns_of
 from ams.cli.exit_codes import Usage
 from ams.cli.messages import MessageFilter, read_messages, show_lines
 from ams.cli.output import short_name
-from ams.cli.rights import TOPIC_LIST, NoUsers, Users
+from ams.cli.rights import TOPIC_LIST, NoUsers, Users, acl_text
 from ams.cli.times import retention_seconds, retention_text, time_of
 from ams.client import wire
-from ams.client.wire import Call, TopicOffsets
+from ams.client.wire import Call
 
 app = CommandGroup(
     "ams topics create readings", "ams topics list --all -o json", "ams topics set-acl readings sensor", of_project=True
@@ -31,18 +31,10 @@ _FIELDS: Columns = {
 }
 
 
-@app.shows(_FIELDS)
-def create(
-    session: Session,
-    topic: TopicName,
-    schema: Annotated[
-        str, option("A schema that checks what is published.", metavar="SCHEMA", complete=schema_names)
-    ] = "",
-) -> Call[wire.Topic]:
-    """Make a topic."""
-    return wire.create_topic(session.project, topic, schema=schema)
-
-
+SCHEMA_OPTION = option("A schema that checks what is published.", metavar="SCHEMA", complete=schema_names)
+app.sends(
+    "create", wire.create_topic, _FIELDS, "Make a topic.", TOPIC | {"schema": (Annotated[str, SCHEMA_OPTION], "")}
+)
 app.lists("topics", columns_of(_FIELDS, "topic", "created", "schema"))(
     app.sending(wire.list_topics, "List the topics of the project, newest first.", PAGE)
 )
@@ -57,10 +49,8 @@ def retention(session: Session, topic: TopicName, duration: Duration) -> Call[wi
     return wire.modify_topic_retention(session.project, topic, retention_seconds(duration))
 
 
-@app.shows({"oldest": "min", "end": "max"})
-def offsets(session: Session, topic: TopicName, subscription: Subscription = "") -> Call[TopicOffsets]:
-    """Show the oldest id kept and the end of a topic."""
-    return wire.get_topic_offsets(session.project, topic, subscription=subscription)
+app.sends("offsets", wire.get_topic_offsets, {"oldest": "min", "end": "max"},
+    "Show the oldest id kept and the end of a topic.", TOPIC | {"subscription": (Subscription, "")})  # fmt: skip
 
 
 @app.does()
@@ -108,10 +98,7 @@ def browse(
     show_lines(session, islice(filter(is_shown, found), most))
 
 
-@app.does()
-def acl(session: Session, topic: TopicName) -> None:
-    """Show who may publish."""
-    TOPIC_LIST.show(session, topic)
+app.sends("acl", wire.get_topic_acl, acl_text, "Show who may publish.", TOPIC)
 
 
 @app.does()

@@ -33,9 +33,8 @@ Email = Annotated[str | None, option("Address.")]
 ServiceRoles = Annotated[Texts, option("May be repeated.", metavar="ROLE")]
 ProjectRoles = Annotated[Texts, option("Role in a project; may be repeated.", metavar="PROJECT=ROLE")]
 MemberRoles = Annotated[Texts, option("project_admin, publisher or consumer; may be repeated.", metavar="ROLE")]
-Uuid = Annotated[str, argument("UUID", "The registration, as listed.")]
-UUID = {"uuid": Uuid}
-Comment = Annotated[str, option("Why; kept with the registration.")]
+UUID = {"uuid": Annotated[str, argument("UUID", "The registration, as listed.")]}
+COMMENT = {"comment": (Annotated[str, option("Why; kept with the registration.")], "")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,12 +210,8 @@ registrations.sends("accept", wire.accept_registration, _FIELDS,
     "Make the user who was asked for, and show the token.", UUID)  # fmt: skip
 
 
-@registrations.confirms("registration {uuid} declined", name="decline")
-def decline_registration(session: Session, uuid: Uuid, comment: Comment = "") -> Call[None]:
-    """Refuse a registration."""
-    return wire.decline_registration(uuid, comment)
-
-
+registrations.sends("decline", wire.decline_registration, "registration {uuid} declined",
+    "Refuse a registration.", UUID | COMMENT)  # fmt: skip
 registrations.sends("delete", wire.delete_registration, "registration {uuid} deleted",
     "Forget a registration, decided or not; the user it became stays.", UUID)  # fmt: skip
 

@@ -16,7 +16,7 @@ from ams.client.bearer import AsyncBearer
 from ams.client.errors import Closed
 from ams.client.messages import Acknowledged, AsyncHandler, Limits, Message, ReceivedMessage, Worked, WorkOptions
 from ams.client.messages import ack_ids_of as ids_of
-from ams.client.plans import DEFAULT, Consuming, OnRetry, Outcome, Plan, Planner, Retry, Step
+from ams.client.plans import DEFAULT, Consuming, OnRetry, Outcome, Plan, Planner, Response, Retry, Step
 from ams.client.wire import Offsets
 from ams.client.wire import authn as logins
 from ams.client.wire.call import Call
@@ -72,13 +72,16 @@ class AsyncConnections:
         raise Closed("the client is closed")
 
     async def _send(self, call: Call[Any]) -> Outcome:
-        arguments = transport.request_arguments(call)
         with self._lock:
             if self.is_closed:
                 raise Closed("the client is closed")
             self._sending += 1
         try:
-            return transport.response_of(await self._http.request(call.method, call.path, **arguments))
+            answer = await self._http.request(
+                call.method, call.path, params=dict(call.query), content=call.body, headers=dict(call.headers)
+            )
+            retry_after, version = (answer.headers.get(name, "") for name in ("retry-after", "etag"))
+            return Response(answer.status_code, answer.content, retry_after, version)
         except httpx.HTTPError as error:
             return transport.failure(error, self._endpoint)
         finally:

@@ -129,8 +129,13 @@ class Planner:
                 assert outcome is not None, "a call brings something"
                 return read(call, outcome, self.endpoint)
             except ClientError as error:
-                if (pause := self._pause(call, error, sent, began)) is None:
+                if self.retry is None or not may_send_again(error, repeatable=call.may_repeat):
                     raise
+                pause = self.retry.pause(sent, self.now() - began, seconds_asked(error), self.chance())
+                if pause is None:
+                    raise
+                if self.on_retry is not None:
+                    self.on_retry(error, sent, pause)
             yield pause
 
     def publish(self, project: str, topic: str, messages: Sequence[Message], key: str | None) -> Plan[list[str]]:
@@ -230,14 +235,6 @@ class Planner:
             all_come_again = isinstance(error, AckTimeout) and not error.late
             return _Refused(batch[0].id, int(last.id), all_come_again, times)
         return None
-
-    def _pause(self, call: Call[T], error: ClientError, sent: int, began: float) -> float | None:
-        if self.retry is None or not may_send_again(error, repeatable=call.may_repeat):
-            return None
-        pause = self.retry.pause(sent, self.now() - began, seconds_asked(error), self.chance())
-        if pause is not None and self.on_retry is not None:
-            self.on_retry(error, sent, pause)
-        return pause
 
 
 def read(call: Call[T], answer: Response, endpoint: str) -> T:

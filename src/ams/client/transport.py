@@ -12,8 +12,6 @@ import httpx
 from ams import __version__
 from ams.client.bearer import AsyncBearer, BearerAuth
 from ams.client.errors import InvalidInput, NotAms, Unreachable, Untrusted, Unusable
-from ams.client.plans import Response
-from ams.client.wire import Call
 
 CONNECT_SECONDS = 5.0
 IDLE_SECONDS = 30.0  # keep-alive of idle connections; shorter than the service's, so that no call uses a closing one
@@ -170,15 +168,3 @@ def _split(entry: str) -> tuple[str, str]:
         return name + (rest if rest.startswith("/") else ""), rest.lstrip(":") if rest.startswith(":") else ""
     name, _, port = entry.rpartition(":")
     return (name, port) if name and ":" not in name and port.isdigit() else (entry, "")
-
-
-def request_arguments(call: Call[Any]) -> dict[str, Any]:
-    """Return the arguments of an httpx request, besides method and path."""
-    return {"params": dict(call.query), "content": call.body, "headers": dict(call.headers)}
-
-
-def response_of(answer: httpx.Response) -> Response:
-    """Return an answer as plans read it."""
-    return Response(
-        answer.status_code, answer.content, answer.headers.get("retry-after", ""), answer.headers.get("etag", "")
-    )

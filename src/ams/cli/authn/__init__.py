@@ -15,14 +15,14 @@ from typing import Annotated, Literal
 from ams.cli.arguments import Output, option
 from ams.cli.audit import File, Filters, show
 from ams.cli.authn import bindings, importer, service_types
-from ams.cli.authn.session import KEY, AuthnSession, KeyName
+from ams.cli.authn.session import KEY, AuthnSession
 from ams.cli.command import CommandGroup, PageOptions
 from ams.cli.output import Format, write
 from ams.client import Client
 from ams.client.connection import SettingsSource, authn_connection
 from ams.client.transport import AMS
 from ams.client.transport import host as host_of
-from ams.client.wire import Call, authn
+from ams.client.wire import authn
 from ams.core.settings import environment
 
 app = CommandGroup(
@@ -56,16 +56,9 @@ keys.lists("keys", {"KEY": "name", "SCOPE": "scope", "CREATED": "created_on"})(
 )
 
 
-@keys.shows({"name": "name", "scope": "scope", "key": "key", "created": "created_on"}, name="create")
-def create_key(
-    session: AuthnSession,
-    name: KeyName,
-    scope: Annotated[Literal["read", "write"], option("Whether it may write, or read only.")] = "read",
-) -> Call[authn.Key]:
-    """Make a key and show it, this once."""
-    return authn.create_key(name, scope)
-
-
+SCOPE = {"scope": (Annotated[Literal["read", "write"], option("Whether it may write, or read only.")], "read")}
+_FIELDS = {"name": "name", "scope": "scope", "key": "key", "created": "created_on"}
+keys.sends("create", authn.create_key, _FIELDS, "Make a key and show it, this once.", KEY | SCOPE)
 keys.sends("delete", authn.delete_key, "key {name} deleted", "Take a key away; it opens nothing any more.", KEY)
 
 

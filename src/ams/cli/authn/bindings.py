@@ -170,7 +170,8 @@ def import_csv(
         raise BadDocument(f"{len(refused)} of {len(reports)} bindings of {file} cannot be; nothing was changed")
     if dry_run:
         return
-    sent = bulk.carry_out(list(planned.values()), {each.name: each.uuid for each in types}, session.call)
+    uuids = {each.name: each.uuid for each in types}
+    sent = [bulk.send_binding(each, uuids, session.call) for each in planned.values()]
     bulk.show(session, sent, applied=True)
     failed = [each for each in sent if each.outcome is bulk.RecordOutcome.REFUSED]
     if failed:

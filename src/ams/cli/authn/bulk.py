@@ -130,14 +130,6 @@ def plan(
     return planned
 
 
-def carry_out(planned: Sequence[PlannedBinding], uuids: Mapping[str, str], ask: Ask) -> list[RecordReport]:
-    """Send the planned changes; `uuids` are those of service types by name. Returns a report of each.
-
-    A refused record does not end it. Raises the `ClientError` of an unreachable service or a wrong key.
-    """
-    return [_send_binding(each, uuids, ask) for each in planned]
-
-
 def show(session: Session, reports: Sequence[RecordReport], *, applied: bool) -> None:
     """Print the reports, and counts by outcome."""
     counts = Counter(each.outcome for each in reports)
@@ -168,7 +160,11 @@ def _compare_binding(wanted: DeclaredBinding, there: DeclaredBinding | None) -> 
     return PlannedBinding(wanted, RecordOutcome.CHANGED, ", ".join(changes), changes)
 
 
-def _send_binding(planned: PlannedBinding, uuids: Mapping[str, str], ask: Ask) -> RecordReport:
+def send_binding(planned: PlannedBinding, uuids: Mapping[str, str], ask: Ask) -> RecordReport:
+    """Send a planned change, and report it, also if it is refused; `uuids` are those of service types by name.
+
+    Raises the `ClientError` of an unreachable service or a wrong key.
+    """
     wanted = planned.wanted
     try:
         if planned.outcome is RecordOutcome.MADE:

@@ -343,7 +343,7 @@ class _Import:
             for each in planned
         ]
         uuids = {each.name: each.uuid for each in self._types.values()}
-        sent = [each.report for each in planned] if self._dry_run else bulk.carry_out(planned, uuids, self._ask)
+        sent = (each.report if self._dry_run else bulk.send_binding(each, uuids, self._ask) for each in planned)
         return [_with_remarks(each, old[each.place]) for each in sent]
 
     def _name(self, name: str) -> str:

@@ -331,6 +331,11 @@ def table(shown: Columns, items: Iterable[Any]) -> str:
     return columns(tuple(shown), [list(facts(shown, each).values()) for each in items])
 
 
+def named(*attributes: str) -> dict[str, str]:
+    """Return attributes as fields under their own names; `created_on` is "created"."""
+    return {each.removesuffix("_on").replace("_", " "): each for each in attributes}
+
+
 def columns_of(shown: Columns, *names: str) -> dict[str, str | Callable[[Any], object]]:
     """Return some fields of an item as columns of a list, under headers in capitals."""
     return {name.upper(): shown[name] for name in names}

@@ -10,7 +10,7 @@ import msgspec
 
 from ams.cli import rights
 from ams.cli.arguments import Output, Texts, argument, binding_names, issuer_names, option, user_names
-from ams.cli.command import Columns, CommandGroup, Session, columns_of, table
+from ams.cli.command import Columns, CommandGroup, Session, columns_of, named, table
 from ams.cli.exit_codes import Usage
 from ams.cli.output import Format, write
 from ams.cli.secret_file import secret_of
@@ -47,8 +47,7 @@ _FIELDS: Columns = {
     "issuer": "name",
     "url": "url",
     "set by": "source",
-    "audiences": "audiences",
-    "clients": "clients",
+    **named("audiences", "clients"),
     "keys at": "jwks_url",
     "keys": lambda each: f"failed: {each.keys.failure}" if each.keys.failure else each.keys.ids or "not fetched yet",
     "keys fetched": lambda each: each.keys.fetched_on,
@@ -155,14 +154,7 @@ def _secret(path: str) -> str:
     return found
 
 
-_BINDING: Columns = {
-    "binding": "name",
-    "user": "user",
-    "issuer": "issuer",
-    "subject": "subject",
-    "created": "created_on",
-    "created by": "created_by",
-}
+_BINDING: Columns = {"binding": "name", **named("user", "issuer", "subject", "created_on", "created_by")}
 
 
 @bindings.lists(

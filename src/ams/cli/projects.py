@@ -4,7 +4,7 @@ from contextlib import suppress
 from typing import Annotated
 
 from ams.cli.arguments import PROJECT, Duration, ProjectName, Texts, argument, option, pairs
-from ams.cli.command import Columns, CommandGroup, Session, facts
+from ams.cli.command import Columns, CommandGroup, Session, facts, named
 from ams.cli.exit_codes import Usage
 from ams.cli.times import retention_seconds, retention_text
 from ams.client import wire
@@ -18,10 +18,7 @@ DESCRIPTION = {"description": (Annotated[str, option("What the project is for.")
 
 _FIELDS: Columns = {
     "project": "name",
-    "description": "description",
-    "created": "created_on",
-    "modified": "modified_on",
-    "created by": "created_by",
+    **named("description", "created_on", "modified_on", "created_by"),
     "retention": lambda each: retention_text(each.retention_seconds),
     "strict data": lambda each: {None: "", True: "yes", False: "no"}[each.strict_data],
     "quotas": lambda each: ", ".join(f"{name} {limit}" for name, limit in each.quotas.items()),

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from ams.cli.arguments import SUBSCRIPTION, SubscriptionName, Texts, argument, option, snapshot_names, topic_names
-from ams.cli.command import PAGE, Columns, CommandGroup, OptionSet, Session, columns_of, table
+from ams.cli.command import PAGE, Columns, CommandGroup, OptionSet, Session, columns_of, facts, named, table
 from ams.cli.exit_codes import Usage
 from ams.cli.output import emit, fields, json_line, note, short_name
 from ams.cli.rights import SUBSCRIPTION_LIST, NoUsers, Users, acl_text
@@ -204,8 +204,7 @@ _OFFSETS: Columns = {
     "backlog": lambda each: each.max - each.current - (each.acknowledged or 0),
     "acknowledged above": "acknowledged",
     "on lease": "leased",
-    "waiting": "waiting",
-    "blocked": "blocked",
+    **named("waiting", "blocked"),
 }
 app.sends("offsets", wire.get_offsets, _OFFSETS, "Show where a subscription stands.", SUBSCRIPTION)
 
@@ -319,11 +318,11 @@ def push_secret(
 def push_status_text(found: wire.PushStatus) -> str:
     """Write how the delivery of a subscription goes."""
     names = ("state", "push_status", "backlog", "circuit", "batch", "outstanding", "next_attempt", "last_success")
-    shown = {name.replace("_", " "): getattr(found, name) for name in names}
+    shown: dict[str, object] = {**facts(named(*names), found)}
     if error := found.last_error:
         said = [error.time, "could not", error.what, f"status {error.status}" if error.status else "", error.detail]
         shown["last error"] = " ".join(filter(None, said))
-    shown |= {name: getattr(found, name) for name in ("delivered", "deliveries", "failed")}
+    shown |= facts(named("delivered", "deliveries", "failed"), found)
     shown |= {"dead letters": found.dead or None, "undecodable": found.undecodable or None, "late": found.late or None}
     if not found.attempts:
         return fields(shown)

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from ams.cli.arguments import MEMBER, USER, MemberName, Texts, UserName, argument, option, project_names
-from ams.cli.command import PAGE, Columns, CommandGroup, OptionSet, PageOptions, Session, columns_of, facts
+from ams.cli.command import PAGE, Columns, CommandGroup, OptionSet, PageOptions, Session, columns_of, facts, named
 from ams.cli.exit_codes import Usage
 from ams.cli.installation import rotate_key
 from ams.cli.output import cell, note
@@ -58,17 +58,11 @@ def _without_tokens(found: wire.Users) -> wire.Users:
 
 _FIELDS: Columns = {
     "user": "name",
-    "uuid": "uuid",
-    "token": "token",
-    "email": "email",
+    **named("uuid", "token", "email"),
     "name": lambda each: f"{each.first_name} {each.last_name}".strip(),
-    "organization": "organization",
-    "description": "description",
-    "service roles": "service_roles",
+    **named("organization", "description", "service_roles"),
     "projects": lambda user: "; ".join(f"{each.project}: {cell(each.roles) or 'no role'}" for each in user.projects),
-    "created": "created_on",
-    "modified": "modified_on",
-    "created by": "created_by",
+    **named("created_on", "modified_on", "created_by"),
 }
 _COLUMNS = columns_of(_FIELDS, "user", "email", "service roles", "projects", "created")
 
@@ -174,9 +168,7 @@ _REGISTRATION: Columns = {
     "user": "name",
     "email": "email",
     "name": lambda each: f"{each.first_name} {each.last_name}".strip(),
-    "organization": "organization",
-    "description": "description",
-    "status": "status",
+    **named("organization", "description", "status"),
     "registered": "registered_at",
     "decided": "modified_at",
     "decided by": "modified_by",

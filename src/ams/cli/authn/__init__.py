@@ -16,7 +16,7 @@ from ams.cli.arguments import Output, option
 from ams.cli.audit import File, Filters, show
 from ams.cli.authn import bindings, importer, service_types
 from ams.cli.authn.session import KEY, AuthnSession
-from ams.cli.command import CommandGroup, PageOptions
+from ams.cli.command import CommandGroup, PageOptions, named
 from ams.cli.output import Format, write
 from ams.client import Client
 from ams.client.connection import SettingsSource, authn_connection
@@ -57,8 +57,13 @@ keys.lists("keys", {"KEY": "name", "SCOPE": "scope", "CREATED": "created_on"})(
 
 
 SCOPE = {"scope": (Annotated[Literal["read", "write"], option("Whether it may write, or read only.")], "read")}
-_FIELDS = {"name": "name", "scope": "scope", "key": "key", "created": "created_on"}
-keys.sends("create", authn.create_key, _FIELDS, "Make a key and show it, this once.", KEY | SCOPE)
+keys.sends(
+    "create",
+    authn.create_key,
+    named("name", "scope", "key", "created_on"),
+    "Make a key and show it, this once.",
+    KEY | SCOPE,
+)
 keys.sends("delete", authn.delete_key, "key {name} deleted", "Take a key away; it opens nothing any more.", KEY)
 
 

@@ -8,7 +8,7 @@ from ams.authn.certificates.certificate import issuer_of, load, subject_of
 from ams.cli.arguments import argument, option, user_names
 from ams.cli.authn import bulk
 from ams.cli.authn.session import BINDING, AuthnSession, BindingName, service_type_names
-from ams.cli.command import Columns, CommandGroup, table
+from ams.cli.command import Columns, CommandGroup, named, table
 from ams.cli.exit_codes import Usage, file_named
 from ams.client.wire import Call, authn
 from ams.core.distinguished_names import normalise_name, of_certificate
@@ -48,11 +48,7 @@ _FIELDS: Columns = {
     "user's id": "unique_key",
     "host": "host",
     "service type": "service_uuid",
-    "auth type": "auth_type",
-    "issuer": "issuer",
-    "uuid": "uuid",
-    "created": "created_on",
-    "updated": "updated_on",
+    **named("auth_type", "issuer", "uuid", "created_on", "updated_on"),
     "last login": "last_auth",
 }
 

@@ -10,7 +10,7 @@ import msgspec
 
 from ams.cli.arguments import Texts, option
 from ams.cli.authn.session import HOST, SERVICE_TYPE, AuthnSession, HostName, ServiceTypeName
-from ams.cli.command import Columns, CommandGroup, columns_of, table
+from ams.cli.command import Columns, CommandGroup, columns_of, named, table
 from ams.cli.exit_codes import Usage
 from ams.cli.secret_file import secret_of
 from ams.client.wire import Call, authn
@@ -39,14 +39,9 @@ AccessKeyFile = Annotated[str | None, option("File of the access key, for servic
 
 _FIELDS: Columns = {
     "service type": "name",
-    "uuid": "uuid",
-    "type": "type",
-    "hosts": "hosts",
-    "auth types": "auth_types",
-    "auth method": "auth_method",
+    **named("uuid", "type", "hosts", "auth_types", "auth_method"),
     "client hosts": lambda each: "verified" if each.verify_client_host else "",
-    "created": "created_on",
-    "updated": "updated_on",
+    **named("created_on", "updated_on"),
 }
 
 
@@ -104,14 +99,11 @@ app.sends("delete", authn.delete_service_type, "service type {service_type} dele
 
 
 _AUTH_METHOD: Columns = {
-    "host": "host",
-    "port": "port",
-    "type": "type",
+    **named("host", "port", "type"),
     "headers": lambda each: sorted(each.headers),
     "uuid": "uuid",
     "service type": "service_uuid",
-    "created": "created_on",
-    "updated": "updated_on",
+    **named("created_on", "updated_on"),
 }
 
 

@@ -49,18 +49,17 @@ def doctor(session: Session, subscription: Subscription = None) -> None:
     What is wrong with the service is for service_admin and admin_viewer only; others see the connection only. Ends
     with 1 when something is wrong.
     """
-    if subscription is None:
-        works, service = _connection(session), _service(session)
-        if service is None:
+    found: wire.Diagnosis | wire.ServiceDiagnosis | None
+    if subscription is not None:
+        found = session.call(wire.diagnose(session.project, subscription))
+        session.show(found, _text(found))
+    else:
+        works, found = _connection(session), _service(session)
+        if found is None:
             session.show(works, works)
-            return
-        session.show(works | {"service": service}, f"{fields(works)}\n\n{_findings(service.findings)}")
-        if not service.healthy:
-            raise typer.Exit(1)
-        return
-    found = session.call(wire.diagnose(session.project, subscription))
-    session.show(found, _text(found))
-    if not found.healthy:
+        else:
+            session.show(works | {"service": found}, f"{fields(works)}\n\n{_findings(found.findings)}")
+    if found is not None and not found.healthy:
         raise typer.Exit(1)
 
 

@@ -2,9 +2,10 @@
 
 import asyncio
 import copy
+import math
 import ssl
 import threading
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, TypeVar, Unpack
@@ -14,8 +15,16 @@ import httpx
 from ams.client import transport, wire
 from ams.client.bearer import AsyncBearer
 from ams.client.errors import Closed
-from ams.client.messages import Acknowledged, AsyncHandler, Limits, Message, ReceivedMessage, Worked, WorkOptions
-from ams.client.messages import ack_ids_of as ids_of
+from ams.client.messages import (
+    Acknowledged,
+    AsyncHandler,
+    Limits,
+    Message,
+    ReceivedMessage,
+    Worked,
+    WorkOptions,
+    ack_ids_of,
+)
 from ams.client.plans import DEFAULT, Consuming, OnRetry, Outcome, Plan, Planner, Response, Retry, Step
 from ams.client.wire import Offsets
 from ams.client.wire import authn as logins
@@ -296,25 +305,29 @@ class AsyncSubscription:
         Raises `AckTimeout` if some ids are too late, or out of order under exactly-once delivery. For a parallel
         subscription its `late` lists them, and the others are done.
         """
-        await self.client._run(self.client._plans.acknowledge(self.project, self.name, ids_of(messages)))
+        await self._send_ids(messages, lambda ids: wire.acknowledge(self.project, self.name, ids))
 
     async def nack(self, messages: Acknowledged, delay: float | None = None) -> None:
         """Give messages of a parallel subscription back: they have failed, and come again.
 
         After `delay` seconds, 0 to 600 and rounded up, absent = as the retry policy says. Raises as `acknowledge`.
         """
-        await self.client._run(self.client._plans.nack(self.project, self.name, ids_of(messages), delay))
+        seconds = None if delay is None else math.ceil(delay)
+        await self._send_ids(messages, lambda ids: wire.nack(self.project, self.name, ids, delay=seconds))
 
     async def release(self, messages: Acknowledged) -> None:
         """Give messages of a parallel subscription back that nobody has worked on.
 
         They come again at once, and have not failed. Raises as `acknowledge`.
         """
-        await self.client._run(self.client._plans.release(self.project, self.name, ids_of(messages)))
+        await self._send_ids(messages, lambda ids: wire.nack(self.project, self.name, ids, failed=False))
 
     async def extend(self, messages: Acknowledged, seconds: int) -> None:
         """Keep messages of a parallel subscription for so many seconds from now, 1 to 600; raises as `acknowledge`."""
-        await self.client._run(self.client._plans.extend(self.project, self.name, ids_of(messages), seconds))
+        await self._send_ids(messages, lambda ids: wire.extend(self.project, self.name, ids, seconds))
+
+    async def _send_ids(self, messages: Acknowledged, call: Callable[[Sequence[str]], Call[None]]) -> None:
+        await self.client._run(self.client._plans.in_parts(ack_ids_of(messages), call))
 
     async def work(self, handler: AsyncHandler, **options: Unpack[WorkOptions]) -> Worked:
         """Give the messages of a parallel subscription to a handler, several at a time, until told to stop.

@@ -23,9 +23,8 @@ from ams.client.transport import LOOPBACK, host
 TOKEN_VARIABLES = ("AMS_TOKEN", "AMS_TOKEN_FILE", "AMS_BEARER_TOKEN", "AMS_BEARER_TOKEN_FILE")
 """Variables that hold or name a token."""
 LOCAL_FOLDER = "ams-data"
-_OF_AMS = ("endpoint", "token", "token_file", "bearer_token_file", "project", "ca")
 _OF_AUTHN = ("authn_endpoint", "authn_key", "authn_key_file", "authn_ca")
-KEYS = (*_OF_AMS, *_OF_AUTHN)  # keys of a profile
+KEYS = ("endpoint", "token", "token_file", "bearer_token_file", "project", "ca", *_OF_AUTHN)  # keys of a profile
 _FILES = ("token_file", "bearer_token_file", "ca", "authn_key_file", "authn_ca")
 CURRENT = "current"
 OPTION, VARIABLE = "an option", "a variable"  # places of settings

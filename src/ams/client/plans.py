@@ -7,12 +7,11 @@ Retries use exponential backoff with full jitter: a random pause between 0 and a
 service that was away do not return all at once.
 """
 
-import math
 import random
 import time
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 from uuid import uuid4
 
 import msgspec
@@ -78,8 +77,7 @@ def seconds_asked(error: ClientError) -> float:
     return float(asked) if asked.isascii() and asked.isdecimal() else 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Response:
+class Response(NamedTuple):
     """An undecoded answer."""
 
     status: int
@@ -96,8 +94,7 @@ OnRetry = Callable[[ClientError, int, float], None]
 """Called with the error, the number of tries, and the seconds until the next one."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Refused:
+class _Refused(NamedTuple):
     """A handled batch whose acknowledgement was refused."""
 
     first: str
@@ -166,24 +163,7 @@ class Planner:
         except ValueError:
             raise NotAms(f"{self.endpoint} gives messages without a time") from None
 
-    def acknowledge(self, project: str, subscription: str, ids: Sequence[str]) -> Plan[None]:
-        """Acknowledge messages by their ack ids; of an ordered subscription, all before them too."""
-        yield from self._in_parts(ids, lambda part: wire.acknowledge(project, subscription, part))
-
-    def nack(self, project: str, subscription: str, ids: Sequence[str], delay: float | None) -> Plan[None]:
-        """Negatively acknowledge messages of a parallel subscription; they come again after `delay` seconds."""
-        seconds = None if delay is None else math.ceil(delay)
-        yield from self._in_parts(ids, lambda part: wire.nack(project, subscription, part, delay=seconds))
-
-    def release(self, project: str, subscription: str, ids: Sequence[str]) -> Plan[None]:
-        """Release leases of unhandled messages of a parallel subscription."""
-        yield from self._in_parts(ids, lambda part: wire.nack(project, subscription, part, failed=False))
-
-    def extend(self, project: str, subscription: str, ids: Sequence[str], seconds: int) -> Plan[None]:
-        """Extend leases of a parallel subscription to end `seconds` from now."""
-        yield from self._in_parts(ids, lambda part: wire.extend(project, subscription, part, seconds))
-
-    def _in_parts(self, ids: Sequence[str], call: Callable[[Sequence[str]], Call[None]]) -> Plan[None]:
+    def in_parts(self, ids: Sequence[str], call: Callable[[Sequence[str]], Call[None]]) -> Plan[None]:
         """Send a call for all ids, in parts; then raise `AckTimeout` with the late ones."""
         refused: AckTimeout | None = None
         for start in range(0, len(ids), MAX_REQUEST_ACK_IDS):
@@ -228,7 +208,7 @@ class Planner:
         # An ordered subscription needs only the last id: its ids are offsets.
         ids = [last.ack_id] if last.ack_id.endswith(f":{last.id}") else ack_ids_of(batch)
         try:
-            yield from self.acknowledge(project, subscription, ids)
+            yield from self.in_parts(ids, lambda part: wire.acknowledge(project, subscription, part))
         except (AckTimeout, InvalidInput) as error:
             if times == MAX_REFUSED_ACKS:
                 raise

@@ -104,14 +104,12 @@ def read_reference(paths: Iterable[str]) -> OldDatabase:
 def reference_of(collections: Mapping[str, Sequence[Mapping[str, Any]]]) -> tuple[OldDatabase, list[RecordReport]]:
     """Convert MongoDB collections; also return reports of unreadable documents."""
     found, unreadable = OldDatabase(), list[RecordReport]()
-    readers: dict[str, Callable[[str, Mapping[str, Any]], object]] = dict(
-        zip(KINDS, (_service_type, _auth_method, _binding), strict=True)
-    )
-    for kind in KINDS:
+    readers: Sequence[Callable[[str, Mapping[str, Any]], object]] = (_service_type, _auth_method, _binding)
+    for kind, read in zip(KINDS, readers, strict=True):
         for number, document in enumerate(collections.get(kind, ()), 1):
             place = f"{kind}#{number}"
             try:
-                getattr(found, kind).append(readers[kind](place, document))
+                getattr(found, kind).append(read(place, document))
             except BadDocument as error:
                 reason = str(error).removeprefix(f"{place}: ")
                 unreadable.append(refuse_record(place, str(document.get("name", "")), reason))
@@ -487,10 +485,8 @@ def _tell(session: AuthnSession, found: Sequence[RecordReport], *, applied: bool
     became = {("left out" if each is RecordOutcome.REFUSED else str(each)): outcomes[each] for each in RecordOutcome}
     shown = {**counts, **{name: count for name, count in became.items() if count}, "not as it was": len(odd)}
     text = fields({name.replace("_", " "): f"{count:,}" for name, count in shown.items()})
-    details = []
-    for each in odd:
-        done = f"is left out: {each.text}" if each.outcome is RecordOutcome.REFUSED else each.text
-        details.append({"place": each.place, "name": each.name, "done": done})
+    said = [f"is left out: {each.text}" if each.outcome is RecordOutcome.REFUSED else each.text for each in odd]
+    details = [{"place": each.place, "name": each.name, "done": text} for each, text in zip(odd, said, strict=True)]
     if odd:
         rows = [tuple(each.values()) for each in details]
         text = f"{text}\n\n{columns(('WHERE', 'WHICH', 'WHAT BECOMES OF IT'), rows)}"

@@ -3,10 +3,10 @@
 from contextlib import suppress
 from typing import Annotated
 
-from ams.cli.arguments import PROJECT, Duration, ProjectName, Texts, argument, option, pairs
+from ams.cli.arguments import DURATION, PROJECT, ProjectName, Texts, argument, option, pairs
 from ams.cli.command import Columns, CommandGroup, Session, facts, named
 from ams.cli.exit_codes import Usage
-from ams.cli.times import retention_seconds, retention_text
+from ams.cli.times import retention_text
 from ams.client import wire
 from ams.client.errors import NotAllowed
 from ams.client.wire import Call
@@ -59,10 +59,9 @@ def update(
     return wire.update_project(name, name=rename, description=description, strict_data=strict_data)
 
 
-@app.shows(_FIELDS)
-def retention(session: Session, name: ProjectName, duration: Duration) -> Call[wire.Project]:
-    """Say how long messages are kept in topics without a time of their own: such as 7d, or default."""
-    return wire.modify_project_retention(name, retention_seconds(duration))
+app.sends("retention", wire.modify_project_retention, _FIELDS,
+    "Say how long messages are kept in topics without a time of their own: such as 7d, or default.",
+    PROJECT | DURATION)  # fmt: skip
 
 
 @app.lists(

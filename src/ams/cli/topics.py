@@ -3,15 +3,14 @@
 from itertools import islice
 from typing import Annotated
 
-from ams.cli.arguments import SCHEMA, TOPIC, Duration, TopicName, option, schema_names, subscription_names
+from ams.cli.arguments import DURATION, SCHEMA, TOPIC, TopicName, option, schema_names, subscription_names
 from ams.cli.command import PAGE, Columns, CommandGroup, Session, columns_of
 from ams.cli.exit_codes import Usage
 from ams.cli.messages import MessageFilter, read_messages, show_lines
 from ams.cli.output import short_name
 from ams.cli.rights import TOPIC_LIST, NoUsers, Users, acl_text
-from ams.cli.times import retention_seconds, retention_text, time_of
+from ams.cli.times import retention_text, time_of
 from ams.client import wire
-from ams.client.wire import Call
 
 app = CommandGroup(
     "ams topics create readings", "ams topics list --all -o json", "ams topics set-acl readings sensor", of_project=True
@@ -41,14 +40,9 @@ app.lists("topics", columns_of(_FIELDS, "topic", "created", "schema"))(
 app.sends("show", wire.get_topic, _FIELDS, "Show one topic.", TOPIC)
 app.sends("delete", wire.delete_topic, "topic {topic} deleted",
     "Remove a topic and its messages; its subscriptions stay.", TOPIC)  # fmt: skip
-
-
-@app.shows(_FIELDS)
-def retention(session: Session, topic: TopicName, duration: Duration) -> Call[wire.Topic]:
-    """Say how long messages are kept: a duration such as 7d or 12h, or default for the project's."""
-    return wire.modify_topic_retention(session.project, topic, retention_seconds(duration))
-
-
+app.sends("retention", wire.modify_topic_retention, _FIELDS,
+    "Say how long messages are kept: a duration such as 7d or 12h, or default for the project's.",
+    TOPIC | DURATION)  # fmt: skip
 app.sends("offsets", wire.get_topic_offsets, {"oldest": "min", "end": "max"},
     "Show the oldest id kept and the end of a topic.", TOPIC | {"subscription": (Subscription, "")})  # fmt: skip
 

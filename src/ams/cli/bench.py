@@ -3,6 +3,7 @@
 Each caller is a thread with its own connections. Unless a topic is named, one is made and deleted at the end.
 """
 
+import math
 import os
 import secrets
 import signal
@@ -18,10 +19,10 @@ from typing import Annotated
 import msgspec
 
 from ams.cli.arguments import option
-from ams.cli.command import CommandGroup, OptionSet, Session
+from ams.cli.command import CommandGroup, OptionSet, Session, deleting
 from ams.cli.output import note
 from ams.client import Client, Message
-from ams.client.client import Subscription, Topic
+from ams.client.client import Topic
 from ams.client.errors import ClientError
 
 app = CommandGroup(
@@ -77,6 +78,7 @@ class CallTally:
     lock: threading.Lock = field(default_factory=threading.Lock)
     stopped: threading.Event = field(default_factory=threading.Event)
     took: list[float] = field(default_factory=list)
+    there: float = math.inf  # messages that there are to consume
     messages: int = 0
     errors: int = 0
     last_error: str = ""
@@ -86,13 +88,21 @@ class CallTally:
     def is_over(self) -> bool:
         """True if no more requests shall be sent."""
         enough = self.messages >= self.most if self.most is not None else time.perf_counter() >= self.until
-        return enough or self.stopped.is_set()
+        return enough or self.messages >= self.there or self.stopped.is_set()
 
-    def add(self, seconds: float, messages: int) -> None:
-        """Count a request."""
-        with self.lock:
-            self.took.append(seconds)
-            self.messages += messages
+    def repeat(self, send: Callable[[], int | None]) -> None:
+        """Send requests until it is over; `send` returns the messages of one, or None if it does not count."""
+        while not self.is_over:
+            began = time.perf_counter()
+            try:
+                count = send()
+            except ClientError as error:
+                self.fail(error)
+                continue
+            if count is not None:
+                with self.lock:
+                    self.took.append(time.perf_counter() - began)
+                    self.messages += count
 
     def fail(self, error: ClientError) -> None:
         """Count a refused request, and pause, as a program would."""
@@ -125,13 +135,7 @@ def publish(session: Session, load: Load, batch: Batch = 100, connections: Calle
 
         def caller(client: Client, tally: CallTally) -> None:
             place = client.project(session.project).topic(to.name)
-            while not tally.is_over:
-                began = time.perf_counter()
-                try:
-                    place.publish(request)
-                    tally.add(time.perf_counter() - began, batch)
-                except ClientError as error:
-                    tally.fail(error)
+            tally.repeat(lambda: len(place.publish(request)))
 
         _measure(session, "publish", load, connections, caller)
 
@@ -148,15 +152,15 @@ def consume(session: Session, load: Load, batch: Batch = 100) -> None:
 
         def caller(client: Client, tally: CallTally) -> None:
             place = client.project(session.project).subscription(to.name)
-            while not tally.is_over and tally.messages < count:
-                began = time.perf_counter()
-                try:
-                    found = place.pull(batch, wait=False)
-                    if found:
-                        place.acknowledge(found)
-                    tally.add(time.perf_counter() - began, len(found))
-                except ClientError as error:
-                    tally.fail(error)
+            tally.there = count
+
+            def consume_batch() -> int:
+                found = place.pull(batch, wait=False)
+                if found:
+                    place.acknowledge(found)
+                return len(found)
+
+            tally.repeat(consume_batch)
 
         _measure(session, "consume", load, 1, caller)
 
@@ -184,18 +188,15 @@ def roundtrip(session: Session, load: Load) -> None:
 
             consumer = threading.Thread(target=take, daemon=True)
             consumer.start()
-            while not tally.is_over:
+
+            def send() -> int | None:
                 arrived.clear()
-                began = time.perf_counter()
-                try:
-                    place.publish([message])
-                except ClientError as error:
-                    tally.fail(error)
-                    continue
+                place.publish([message])
                 while not arrived.wait(0.1) and not tally.is_over:
                     pass
-                if arrived.is_set():
-                    tally.add(time.perf_counter() - began, 1)
+                return 1 if arrived.is_set() else None
+
+            tally.repeat(send)
             taken.set()
             consumer.join()
 
@@ -257,7 +258,7 @@ def _fields(result: BenchResult) -> dict[str, str]:
 def _topic(session: Session) -> Iterator[Topic]:
     topic = session.client.project(session.project).topic(f"bench-{secrets.token_hex(6)}")
     topic.create()
-    with _deleting(topic):
+    with deleting(topic.name, topic.delete):
         yield topic
 
 
@@ -267,16 +268,5 @@ def _subscribed_topic(session: Session) -> Iterator[Topic]:
     with _topic(session) as topic:
         subscription = session.client.project(session.project).subscription(topic.name)
         subscription.create(topic.name)
-        with _deleting(subscription):
+        with deleting(subscription.name, subscription.delete):
             yield topic
-
-
-@contextmanager
-def _deleting(made: Topic | Subscription) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        try:
-            made.delete()
-        except ClientError as error:
-            note(f"{made.name} is left behind: {error.message}")

@@ -346,6 +346,18 @@ def facts(shown: Columns, item: Any) -> dict[str, str]:
     return {name: cell(getattr(item, of) if isinstance(of, str) else of(item)) for name, of in shown.items()}
 
 
+@contextmanager
+def deleting(name: str, delete: Callable[[], object]) -> Iterator[None]:
+    """Delete at the end what the command made; note its name if that fails."""
+    try:
+        yield
+    finally:
+        try:
+            delete()
+        except ClientError as error:
+            note(f"{name} is left behind: {error.message}")
+
+
 def _note_retry(error: ClientError, sent: int, _pause: float) -> None:
     if sent == 1:
         note(f"{error.message}; trying again for {PATIENCE.total:.0f} seconds")

@@ -82,14 +82,8 @@ class PlannedBinding:
     """A binding and its planned change."""
 
     wanted: DeclaredBinding
-    outcome: RecordOutcome
-    text: str = ""  # reason of a refusal, or changed fields
+    report: RecordReport  # its text: reason of a refusal, or changed fields
     changes: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def report(self) -> RecordReport:
-        """The plan as a report."""
-        return RecordReport(self.wanted.place, self.wanted.name, self.outcome, self.text)
 
 
 def plan(
@@ -122,11 +116,8 @@ def plan(
         holder = bound.get(each.subject, each.name)
         if not reason and holder != each.name:
             reason = f"the subject is bound there already, by {holder}"
-        planned.append(
-            PlannedBinding(each, RecordOutcome.REFUSED, reason)
-            if reason
-            else _compare_binding(each, there.get(each.name))
-        )
+        refused = PlannedBinding(each, refuse_record(each.place, each.name, reason)) if reason else None
+        planned.append(refused or _compare_binding(each, there.get(each.name)))
     return planned
 
 
@@ -152,12 +143,11 @@ def _wrong(wanted: DeclaredBinding, kind: authn.ServiceType | None, there: Mappi
 
 def _compare_binding(wanted: DeclaredBinding, there: DeclaredBinding | None) -> PlannedBinding:
     if there is None:
-        return PlannedBinding(wanted, RecordOutcome.MADE)
+        return PlannedBinding(wanted, RecordReport(wanted.place, wanted.name, RecordOutcome.MADE))
     said = {name: getattr(wanted, name) for name in ("service_type", *SAME_FIELDS)}
     changes = {name: value for name, value in said.items() if value not in (None, getattr(there, name))}
-    if not changes:
-        return PlannedBinding(wanted, RecordOutcome.SAME)
-    return PlannedBinding(wanted, RecordOutcome.CHANGED, ", ".join(changes), changes)
+    outcome = RecordOutcome.CHANGED if changes else RecordOutcome.SAME
+    return PlannedBinding(wanted, RecordReport(wanted.place, wanted.name, outcome, ", ".join(changes)), changes)
 
 
 def send_binding(planned: PlannedBinding, uuids: Mapping[str, str], ask: Ask) -> RecordReport:
@@ -167,10 +157,10 @@ def send_binding(planned: PlannedBinding, uuids: Mapping[str, str], ask: Ask) ->
     """
     wanted = planned.wanted
     try:
-        if planned.outcome is RecordOutcome.MADE:
+        if planned.report.outcome is RecordOutcome.MADE:
             said = {name: getattr(wanted, name) or "" for name in SAME_FIELDS}
             ask(authn.create_binding(wanted.name, uuids[wanted.service_type], **said))
-        elif planned.outcome is RecordOutcome.CHANGED:
+        elif planned.report.outcome is RecordOutcome.CHANGED:
             changes = dict(planned.changes)
             if "service_type" in changes:
                 changes["service_uuid"] = uuids[changes.pop("service_type")]

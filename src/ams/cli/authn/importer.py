@@ -334,15 +334,16 @@ class _Import:
         ]
         planned = bulk.plan(wanted, self._types.values(), self._ask(authn.list_bindings()).bindings)
         # No change: old data must not undo an administrator's later changes.
-        planned = [
-            bulk.PlannedBinding(each.wanted, RecordOutcome.REFUSED, f"is there with other {each.text}")
-            if each.outcome is RecordOutcome.CHANGED
-            else each
-            for each in planned
-        ]
         uuids = {each.name: each.uuid for each in self._types.values()}
-        sent = (each.report if self._dry_run else bulk.send_binding(each, uuids, self._ask) for each in planned)
-        return [_with_remarks(each, old[each.place]) for each in sent]
+        reports = []
+        for each in planned:
+            report = each.report
+            if report.outcome is RecordOutcome.CHANGED:
+                report = refuse_record(report.place, report.name, f"is there with other {report.text}")
+            elif not self._dry_run:
+                report = bulk.send_binding(each, uuids, self._ask)
+            reports.append(_with_remarks(report, old[report.place]))
+        return reports
 
     def _name(self, name: str) -> str:
         return mend_name(name) if self._mend_names and not authn.is_name(name) else name

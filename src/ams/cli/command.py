@@ -221,10 +221,7 @@ class CommandGroup(typer.Typer):
         return self._asks(name, write_answer)
 
     def lists(self, items: str, columns: Columns, *, shown: AnswerPart = None, name: str = "list") -> Callable[[F], F]:
-        """Add a command that prints a list as a table; `items` is the list's field in the answer.
-
-        With a `PageOptions` parameter it gets one page or all.
-        """
+        """Add a command that prints a list as a table, a page or all; `items` is its field in the answer."""
 
         def write_table(session: Session, ask: Callable[..., Call[Any]], values: Mapping[str, Any]) -> None:
             pages = [key for key, value in values.items() if isinstance(value, PageOptions)]

@@ -184,10 +184,7 @@ def ack(session: Session, subscription: SubscriptionName, ack_id: AckId) -> None
 
 @contextmanager
 def saying_of_push(session: Session, subscription: str) -> Iterator[None]:
-    """Explain a refused pull if the subscription is delivered by push.
-
-    The service's answer is the same for every forbidden pull (contract 10.3).
-    """
+    """Explain a refused pull of a push subscription: the service refuses all pulls alike (contract 10.3)."""
     try:
         yield
     except NotAllowed as error:

@@ -81,10 +81,7 @@ def fields(values: Mapping[str, object]) -> str:
 
 
 def printable(text: str) -> str:
-    """Escape characters that would move a terminal's cursor.
-
-    Names, attributes and payloads are untrusted: they must not draw on the screen.
-    """
+    """Escape characters that would move a terminal's cursor: names, attributes and payloads are untrusted."""
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 

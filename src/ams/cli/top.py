@@ -263,10 +263,7 @@ def _screen() -> Iterator[Callable[[], str]]:
 
 
 def counts(session: Session, topics: Sequence[str], subscriptions: Sequence[str]) -> Iterator[Counts | ClientError]:
-    """Yield counts as they change, or the error while disconnected; reconnects.
-
-    Raises `ClientError` if the service refuses the view or ends it for good.
-    """
+    """Yield counts as they change, or the error while disconnected. Raises `ClientError` if it ends for good."""
     pause = PAUSE
     while True:
         try:

@@ -75,10 +75,7 @@ def beside(endpoint: str) -> str:
 
 
 def trust(endpoint: str, ca: str | None, cert: str | None, key: str | None) -> ssl.SSLContext | None:
-    """Return the TLS context for `endpoint`, None without TLS. Raises `Unusable` for invalid files.
-
-    `ca` is a file or its content.
-    """
+    """Return the TLS context for `endpoint`, None without TLS; `ca` is a file or its content. Raises `Unusable`."""
     if not endpoint.startswith("https:"):
         return None
     text = ca if ca and _PEM in ca else None
@@ -146,10 +143,7 @@ def proxy_to(url: str) -> str | None:
 
 
 def _is_meant(entry: str, host: str, port: int) -> bool:
-    """Return whether an entry of NO_PROXY matches a host: `*`, a domain, an address or a network, perhaps with a port.
-
-    httpx supports neither networks nor all spellings of IPv6 addresses.
-    """
+    """Return whether an entry of NO_PROXY matches a host; httpx knows no networks, nor all spellings of IPv6."""
     name, wanted = _split(entry.strip().lower())
     if not name or (wanted and wanted != str(port)):
         return False

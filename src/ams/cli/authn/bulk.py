@@ -151,10 +151,7 @@ def _compare_binding(wanted: DeclaredBinding, there: DeclaredBinding | None) -> 
 
 
 def send_binding(planned: PlannedBinding, uuids: Mapping[str, str], ask: Ask) -> RecordReport:
-    """Send a planned change, and report it, also if it is refused; `uuids` are those of service types by name.
-
-    Raises the `ClientError` of an unreachable service or a wrong key.
-    """
+    """Send a planned change and report it; raise errors that would hit all. `uuids`: of service types, by name."""
     wanted = planned.wanted
     try:
         if planned.report.outcome is RecordOutcome.MADE:
@@ -171,10 +168,7 @@ def send_binding(planned: PlannedBinding, uuids: Mapping[str, str], ask: Ask) ->
 
 
 def read_bindings(path: str, uuid_of: UuidOf) -> Iterator[DeclaredBinding | RecordReport]:
-    """Yield the binding or the error of each line. Raises `BadDocument` for an unreadable file or header.
-
-    Subjects and issuers are normalised.
-    """
+    """Yield the binding of each line, normalised, or its error. Raises `BadDocument` for a bad file or header."""
     known = functools.cache(uuid_of)
     try:
         with file_named(path, BadDocument), open(path, encoding="utf-8-sig", newline="") as file:

@@ -227,10 +227,7 @@ def import_(
 def bring_in(
     old: OldDatabase, ask: Ask, *, dry_run: bool, mend_names: bool = False
 ) -> tuple[list[RecordReport], Sequence[str]]:
-    """Import everything; return a report of each record, and notes.
-
-    `mend_names` writes - for invalid characters of names. Raises a `ClientError` that would hit all records.
-    """
+    """Import everything; return a report of each record, and notes. Raises errors that would hit all."""
     importing = _Import(old, ask, dry_run=dry_run, mend_names=mend_names)
     reports = [*importing.service_types(), *importing.auth_methods(), *importing.bindings()]
     if old.passed_over:

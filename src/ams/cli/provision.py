@@ -229,10 +229,8 @@ def _authn(asked: ProvisionOptions, profile: str | None, ini: Ini, ams: Connecti
     key = asked.authn_key_file or given.get("AMS_AUTHN_KEY") or given.get("AMS_AUTHN_KEY_FILE")
     said = SettingsSource(
         authn_endpoint=asked.authn_endpoint or given.get("AMS_AUTHN_ENDPOINT") or ini.authn_endpoint or None,
-        authn_key=None if key else ini.authn_key or None,
-        authn_key_file=asked.authn_key_file,
-        authn_ca=asked.authn_ca,
-    )
+        authn_key=None if key else ini.authn_key or None, authn_key_file=asked.authn_key_file, authn_ca=asked.authn_ca,
+    )  # fmt: skip
     try:
         found = authn_connection(said, profile, given)
     except NoService:

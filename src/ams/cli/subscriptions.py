@@ -146,11 +146,9 @@ def create(
     if bool(topic) == bool(topic_too):
         raise Usage(f"name one topic: ams subs create {subscription} TOPIC, or --topic TOPIC")
     options = wire.ParallelOptions(
-        filter=filter_ or None,
-        enable_message_ordering=ordering or None,
-        **redelivery.given_fields,
+        filter=filter_ or None, enable_message_ordering=ordering or None, **redelivery.given_fields,
         **keeping.given_fields,
-    )
+    )  # fmt: skip
     if kind == "ordered" and options != wire.ParallelOptions():
         raise Usage("those are options of a parallel subscription: give --type parallel")
     there = session.client.project(session.project).subscription(subscription)
@@ -187,12 +185,9 @@ app.lists(
 )(app.sending(wire.list_subscriptions, "List the subscriptions of the project, newest first.", PAGE))
 app.sends("show", wire.get_subscription, _fields, "Show one subscription.", SUBSCRIPTION)
 app.sends(
-    "detach",
-    wire.detach_subscription,
-    "subscription {subscription} detached",
-    "Let a parallel subscription get nothing any more, for good; what was to come is dropped.",
-    SUBSCRIPTION,
-)
+    "detach", wire.detach_subscription, "subscription {subscription} detached",
+    "Let a parallel subscription get nothing any more, for good; what was to come is dropped.", SUBSCRIPTION,
+)  # fmt: skip
 app.sends("delete", wire.delete_subscription, "subscription {subscription} deleted",
     "Remove a subscription and its cursor.", SUBSCRIPTION)  # fmt: skip
 

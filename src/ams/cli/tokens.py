@@ -82,13 +82,9 @@ def create(
     wrong = f"{expires_in!r} is no duration of whole seconds such as 90d, 12h or 90s"
     seconds = None if expires_in is None else whole_seconds(expires_in, wrong)
     wanted = partial(
-        wire.create_token,
-        session.owner(user),
-        name,
-        expires_on=time_text(expires_on) if expires_on is not None else "",
-        expires_in=seconds,
-        rights=given or None,
-    )
+        wire.create_token, session.owner(user), name,
+        expires_on=time_text(expires_on) if expires_on is not None else "", expires_in=seconds, rights=given or None,
+    )  # fmt: skip
     if google_file is not None:
         _create_key(session, wanted, google_file)
         return

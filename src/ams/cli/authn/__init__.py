@@ -58,12 +58,9 @@ keys.lists("keys", {"KEY": "name", "SCOPE": "scope", "CREATED": "created_on"})(
 
 SCOPE = {"scope": (Annotated[Literal["read", "write"], option("Whether it may write, or read only.")], "read")}
 keys.sends(
-    "create",
-    authn.create_key,
-    named("name", "scope", "key", "created_on"),
-    "Make a key and show it, this once.",
+    "create", authn.create_key, named("name", "scope", "key", "created_on"), "Make a key and show it, this once.",
     KEY | SCOPE,
-)
+)  # fmt: skip
 keys.sends("delete", authn.delete_key, "key {name} deleted", "Take a key away; it opens nothing any more.", KEY)
 
 

@@ -65,13 +65,9 @@ def create(
     if not host:
         raise Usage("a service type runs somewhere: give --host")
     return authn.create_service_type(
-        service_type,
-        host,
-        kind=kind,
-        auth_method=auth_method or "headers",
-        auth_types=auth_type or [authn.X509],
+        service_type, host, kind=kind, auth_method=auth_method or "headers", auth_types=auth_type or [authn.X509],
         verify_client_host=bool(verify_client_host),
-    )
+    )  # fmt: skip
 
 
 @app.shows(_FIELDS)
@@ -158,12 +154,9 @@ def update_auth_method(
 
 
 auth_methods.sends(
-    "delete",
-    authn.delete_auth_method,
-    "auth method of {service_type} on {host} deleted",
-    "Remove the auth method of a host: no client can log in there until it is created again.",
-    SERVICE_TYPE | HOST,
-)
+    "delete", authn.delete_auth_method, "auth method of {service_type} on {host} deleted",
+    "Remove the auth method of a host: no client can log in there until it is created again.", SERVICE_TYPE | HOST,
+)  # fmt: skip
 
 
 def _secrets(header_files: Texts, access_key_file: str | None) -> tuple[Mapping[str, str], str | None]:

@@ -131,13 +131,8 @@ def _metrics(found: wire.Metrics) -> str:
 
 def _usage(found: wire.VaMetrics) -> str:
     of_projects = found.projects_metrics
-    rows: list[tuple[str, int, float, int, int, int]] = [
-        (
-            each.project, each.message_count, each.average_daily_messages, each.topics_count,
-            each.subscriptions_count, each.users_count,
-        )
-        for each in of_projects.projects
-    ]  # fmt: skip
+    names = ("project", "message_count", "average_daily_messages", "topics_count", "subscriptions_count", "users_count")
+    rows = [tuple(getattr(each, name) for name in names) for each in of_projects.projects]
     rows.append((
         "(all)", of_projects.total_message_count, of_projects.average_daily_messages, found.total_topics_count,
         found.total_subscriptions_count, found.total_users_count,

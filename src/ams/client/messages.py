@@ -130,6 +130,20 @@ class Limits:
         if min(self.max_lease, self.grace) < 0:
             raise ValueError("seconds are not negative")
 
+    @property
+    def max_leased(self) -> int:
+        """Maximum number of leased messages."""
+        return self.concurrency + self._ahead
+
+    @property
+    def least_room(self) -> int:
+        """Minimum free room before the next pull: half of the prefetch, to save requests."""
+        return max(1, self._ahead // 2)
+
+    @property
+    def _ahead(self) -> int:
+        return self.concurrency if self.prefetch is None else self.prefetch
+
 
 @dataclass(frozen=True, slots=True)
 class Worked:

@@ -72,9 +72,6 @@ class AsyncWorker:
         self._connections, self._first_plans, self._place = connections, plans, place
         self._plans = replace(plans, retry=ENDLESS_RETRY, on_retry=plans.on_retry or self._note_retry)
         self._handler, self._limits = handler, limits
-        prefetch = limits.concurrency if limits.prefetch is None else limits.prefetch
-        self._max_leased = limits.concurrency + prefetch
-        self._least_room = max(1, prefetch // 2)  # for the next pull: half of the prefetch, to save requests
         self._lease = 0  # seconds of a lease
         self._taken = 0
         self._held: dict[str, _Held] = {}  # leased messages by ack id, until their verdict is accepted
@@ -155,8 +152,8 @@ class AsyncWorker:
         while not self._stop.is_set():
             if self._taken == self._limits.max_messages:
                 return
-            room = self._max_leased - len(self._held)
-            if room < self._least_room:
+            room = self._limits.max_leased - len(self._held)
+            if room < self._limits.least_room:
                 await self._some_freed()
                 continue
             if self._limits.max_messages is not None:

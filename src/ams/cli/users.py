@@ -32,7 +32,8 @@ admin.command()(rotate_key)
 Email = Annotated[str | None, option("Address.")]
 ServiceRoles = Annotated[Texts, option("May be repeated.", metavar="ROLE")]
 ProjectRoles = Annotated[Texts, option("Role in a project; may be repeated.", metavar="PROJECT=ROLE")]
-MemberRoles = Annotated[Texts, option("project_admin, publisher or consumer; may be repeated.", metavar="ROLE")]
+_ROLE = option("project_admin, publisher or consumer; may be repeated.", "--role", metavar="ROLE")
+ROLES = {"roles": (Annotated[list[str], _ROLE], [])}
 UUID = {"uuid": Annotated[str, argument("UUID", "The registration, as listed.")]}
 COMMENT = {"comment": (Annotated[str, option("Why; kept with the registration.")], "")}
 
@@ -130,25 +131,16 @@ members.lists("users", _COLUMNS, shown=_without_tokens)(
 )
 members.sends("show", wire.get_member, _FIELDS,
     "Show one member; the token is not shown.", MEMBER, shown=_without_token)  # fmt: skip
-
-
-@members.shows(_FIELDS, name="create")
-def create_member(session: Session, user: UserName, role: MemberRoles = None, email: Email = None) -> Call[wire.User]:
-    """Make a new user who is a member, and show the token."""
-    return wire.create_member(session.project, user, role or (), email=email)
-
-
-@members.shows(_FIELDS, shown=_without_token, name="add")
-def add_member(session: Session, user: UserName, role: MemberRoles = None) -> Call[wire.User]:
-    """Make an existing user a member."""
-    return wire.add_member(session.project, user, role or ())
+members.sends("create", wire.create_member, _FIELDS,
+    "Make a new user who is a member, and show the token.", USER | ROLES | {"email": (Email, None)})  # fmt: skip
+members.sends("add", wire.add_member, _FIELDS, "Make an existing user a member.", USER | ROLES, shown=_without_token)
 
 
 @members.shows(_FIELDS, shown=_without_token, name="update")
 def update_member(
     session: Session,
     user: MemberName,
-    role: MemberRoles = None,
+    role: Annotated[Texts, _ROLE] = None,
     none: Annotated[bool, option("Take all roles away.", "--none")] = False,
 ) -> Call[wire.User]:
     """Say which roles a member has in the project; this replaces them."""

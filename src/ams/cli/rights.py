@@ -38,10 +38,9 @@ def resource(kind: str, text: str, project: str | None) -> str:
 
 def shorthands(publish: Sequence[str], consume: Sequence[str], project: str | None) -> list[wire.Right]:
     """Return the rights to publish to and consume from these topics and subscriptions."""
-    topics = [resource("topics", each, project) for each in publish]
-    subscriptions = [resource("subscriptions", each, project) for each in consume]
-    found = [wire.Right(action=action, resource=each) for each in topics for action in PUBLISH]
-    return found + [wire.Right(action=action, resource=each) for each in subscriptions for action in CONSUME]
+    topics = [(resource("topics", each, project), PUBLISH) for each in publish]
+    subscriptions = [(resource("subscriptions", each, project), CONSUME) for each in consume]
+    return [wire.Right(action, on) for on, actions in (*topics, *subscriptions) for action in actions]
 
 
 def right(text: str) -> wire.Right:

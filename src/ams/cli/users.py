@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from ams.cli.arguments import MEMBER, USER, MemberName, Texts, UserName, argument, option, project_names
+from ams.cli.arguments import MEMBER, USER, Arguments, MemberName, Texts, UserName, argument, option, project_names
 from ams.cli.command import PAGE, Columns, CommandGroup, OptionSet, PageOptions, Session, columns_of, facts, named
 from ams.cli.exit_codes import Usage
 from ams.cli.installation import rotate_key
@@ -33,7 +33,7 @@ Email = Annotated[str | None, option("Address.")]
 ServiceRoles = Annotated[Texts, option("May be repeated.", metavar="ROLE")]
 ProjectRoles = Annotated[Texts, option("Role in a project; may be repeated.", metavar="PROJECT=ROLE")]
 _ROLE = option("project_admin, publisher or consumer; may be repeated.", "--role", metavar="ROLE")
-ROLES = {"roles": (Annotated[list[str], _ROLE], [])}
+ROLES: Arguments = {"roles": (Annotated[list[str], _ROLE], [])}
 UUID = {"uuid": Annotated[str, argument("UUID", "The registration, as listed.")]}
 COMMENT = {"comment": (Annotated[str, option("Why; kept with the registration.")], "")}
 

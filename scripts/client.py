@@ -19,11 +19,11 @@ TEXTS = {
     "import asyncio\n": "",
     "asyncio.Event()": "threading.Event()",
     """        try:
-            await asyncio.wait_for(self._closing.wait(), step.seconds)
+            await asyncio.wait_for(self._closing.wait(), step)
         except TimeoutError:
             return None
         raise Closed("the client is closed")
-""": """        if self._closing.wait(step.seconds):
+""": """        if self._closing.wait(step):
             raise Closed("the client is closed")
         return None
 """,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ams.cli import rights
 from ams.cli.exit_codes import Usage
-from ams.cli.secret_file import check_place, new_file, secret_file
+from ams.cli.secret_file import check_place, secret_file
 from ams.client import wire
 from ams.core.rights import CONSUME, PUBLISH, validate
 from tests.cli.conftest import Ams
@@ -143,18 +143,18 @@ def test_a_secret_replaces_a_private_file_only_when_it_came(tmp_path: Path, monk
 
 
 def test_a_new_file_is_for_its_owner_alone_and_takes_the_place_of_none(tmp_path: Path) -> None:
-    path = tmp_path / "key.json"
-    with pytest.raises(RuntimeError), new_file(str(path)):
+    path, nowhere = tmp_path / "key.json", tmp_path / "nowhere" / "key.json"
+    with pytest.raises(RuntimeError), secret_file(str(path), new=True):
         raise RuntimeError
     assert list(tmp_path.iterdir()) == []
 
-    with new_file(str(path)) as keep:
+    with secret_file(str(path), new=True) as keep:
         keep("secret")
 
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    with pytest.raises(Usage, match="key.json: File exists"), new_file(str(path)) as keep:
+    with pytest.raises(Usage, match="key.json: File exists"), secret_file(str(path), new=True) as keep:
         keep("another")
-    with pytest.raises(Usage, match="nowhere/key.json: No such file"), new_file(str(tmp_path / "nowhere" / "key.json")):
+    with pytest.raises(Usage, match="nowhere/key.json: No such file"), secret_file(str(nowhere), new=True):
         raise AssertionError
     assert path.read_text() == "secret\n"
 

@@ -15,7 +15,7 @@ import pytest
 
 from ams.client import Client, Message, ReceivedMessage, wire
 from ams.client.async_client import AsyncConnections
-from ams.client.plans import Pause, Send
+from ams.client.plans import Step
 from ams.client.wire import ParallelOptions
 from tests.support.served import InProcessService
 from tests.support.waiting import PATIENCE_SECONDS, wait_until_async
@@ -107,9 +107,9 @@ def call_after(monkeypatch: pytest.MonkeyPatch, verb: str, act: Callable[[], Awa
     """Call a function after each request of workers with this verb, before they get the answer."""
     do = AsyncConnections.do
 
-    async def do_step(connections: AsyncConnections, step: Send | Pause) -> Any:
+    async def do_step(connections: AsyncConnections, step: Step) -> Any:
         outcome = await do(connections, step)
-        if isinstance(step, Send) and step.call.path.endswith(f":{verb}") and (waiting := act()):
+        if isinstance(step, wire.Call) and step.path.endswith(f":{verb}") and (waiting := act()):
             await waiting
         return outcome
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ams.client import Message, Retry, errors, wire
+from ams.client import Message, ReceivedMessage, Retry, errors, wire
 from ams.client.errors import Overloaded, Unreachable
-from ams.client.plans import Deliver, Outcome, Pause, Planner, Response, Send, seconds_asked
+from ams.client.plans import Outcome, Planner, Response, seconds_asked
 
 STEADY = Retry(first=1.0)
 DOWN = errors.Unreachable("cut")
@@ -52,14 +52,14 @@ class World:
         return delivered
 
     def do(self, step: object, delivered: list[str]) -> Outcome:
-        if isinstance(step, Send):
-            self.sent.append(step.call)
+        if isinstance(step, wire.Call):
+            self.sent.append(step)
             return self.answers.pop(0)
-        if isinstance(step, Pause):
-            self.pauses.append(step.seconds)
-            self.now += step.seconds
-        if isinstance(step, Deliver):
-            delivered.append(step.message.id)
+        if isinstance(step, float):
+            self.pauses.append(step)
+            self.now += step
+        if isinstance(step, ReceivedMessage):
+            delivered.append(step.id)
         return None
 
 
@@ -187,9 +187,9 @@ class FaultySubscription(World):
     late: int = 0
 
     def do(self, step: object, delivered: list[str]) -> Outcome:
-        if isinstance(step, Send):
-            return self.answer_call(step.call, self.troubles.pop(0) if self.troubles else None)
-        if isinstance(step, Deliver):
+        if isinstance(step, wire.Call):
+            return self.answer_call(step, self.troubles.pop(0) if self.troubles else None)
+        if isinstance(step, ReceivedMessage):
             self.taken += 1
         return super().do(step, delivered)
 

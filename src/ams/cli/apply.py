@@ -3,8 +3,8 @@
 import os
 import stat
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Annotated, Any, TextIO
 
 import typer
@@ -76,7 +76,8 @@ def apply(
                 carry_out(steps, ask, kept, make_plan, lambda text: note(printable(text)))
             made = kept.made
     if session.for_programs:
-        result = {"steps": [_as_object(step) for step in steps], "applied": not dry_run}
+        shown = [{"change": step.change, **step.key._asdict(), "fields": step.fields} for step in steps]
+        result = {"steps": shown, "applied": not dry_run}
         emit(document(result | ({"tokens": made} if show_tokens else {})))
     elif show_tokens:
         for user, token in made.items():
@@ -151,9 +152,7 @@ class KeptTokens:
             self._file.write(f"{user.name} {user.token}\n")
             self._file.flush()
 
-    def file(self, path: str) -> AbstractContextManager[Callable[[str], None]]:
-        """Open the file of a named token, before it is made."""
-        return secret_file(path)
+    file = staticmethod(secret_file)  # of a named token, opened before it is made
 
 
 @contextmanager
@@ -168,8 +167,3 @@ def tokens_to(path: str | None) -> Iterator[KeptTokens]:
         if stat.S_IMODE(os.fstat(handle).st_mode) & 0o077:
             raise Usage(f"{path} can be read by others; make it yours alone: chmod 600")
         yield KeptTokens(file)
-
-
-def _as_object(step: Step) -> dict[str, Any]:
-    key = step.key
-    return {"change": step.change, "kind": key.kind, "project": key.project, "name": key.name, "fields": step.fields}

@@ -14,6 +14,7 @@ import typer
 
 from ams.cli.exit_codes import Usage
 from ams.cli.output import Format, short_name
+from ams.cli.times import retention_seconds
 from ams.client import wire
 from ams.client.wire import Call
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 COMPLETION_SECONDS = 1.0
 MAX_NAMES = 200  # newest names offered to a shell
 
+Arguments = dict[str, Any]  # arguments and options of a command: annotations by name, or pairs with a default
 Complete = Callable[[typer.Context, str], list[str]]
 Texts = list[str] | None  # values of a repeatable argument or option; None: absent
 Shell = Annotated[Literal["bash", "zsh", "fish"], typer.Argument(metavar="SHELL", help="bash, zsh or fish.")]
@@ -94,9 +96,9 @@ def resource_names(context: typer.Context, incomplete: str) -> list[str]:
     return [f"{kind}/{each}" for each in names(context, name)]
 
 
-def argument(metavar: str, text: str, complete: Complete | None = None) -> Any:
-    """Return a positional argument with its help, completed by `complete`."""
-    return typer.Argument(metavar=metavar, help=text, show_default=False, autocompletion=complete)
+def argument(metavar: str, text: str, complete: Complete | None = None, **more: Any) -> Any:
+    """Return a positional argument with its help, completed by `complete`; `more` are other arguments of Typer."""
+    return typer.Argument(metavar=metavar, help=text, show_default=False, autocompletion=complete, **more)
 
 
 def option(text: str, *names: str, complete: Complete | None = None, **more: Any) -> Any:
@@ -113,6 +115,17 @@ MemberName = Annotated[str, argument("USER", "Name of the member.", member_names
 MemberNames = Annotated[list[str], argument("USER...", "Names of members.", member_names)]
 Resource = Annotated[str, argument("RESOURCE", "topics/TOPIC or subs/SUB.", resource_names)]
 
+NO_ARGUMENTS: Arguments = {}
+PROJECT: Arguments = {"name": ProjectName}
+TOPIC: Arguments = {"topic": TopicName}
+SUBSCRIPTION: Arguments = {"subscription": SubscriptionName}
+SCHEMA: Arguments = {"schema": SchemaName}
+USER: Arguments = {"user": UserName}
+MEMBER: Arguments = {"user": MemberName}
+DURATION: Arguments = {  # the help says that it is text, the command gets seconds
+    "seconds": Annotated[str, argument("DURATION", "Such as 7d or 12h, or default.", parser=retention_seconds)]
+}
+
 AttributePairs = Annotated[Texts, option("Attribute; may be repeated.", metavar="NAME=VALUE")]
 DataFolder = Annotated[str, option("The data folder.", "--data", envvar="AMS_DATA")]  # its default is `DATA_FOLDER`
 Output = Annotated[Format, option("For people or for programs.", "--output", "-o")]  # its default is `Format.TABLE`
@@ -126,7 +139,3 @@ def pairs(texts: Sequence[str] | None, name: str, form: str = "KEY=VALUE") -> di
         if "=" not in each:
             raise Usage(f"{name} {each!r} must look like {form}")
     return dict(each.split("=", 1) for each in texts or ())
-
-
-Duration = Annotated[str, argument("DURATION", "Such as 7d or 12h, or default.")]
-"""How long messages are kept; `ams.cli.times.retention_seconds` reads it."""

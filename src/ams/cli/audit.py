@@ -1,6 +1,6 @@
 """`ams audit`: who did which change, from the service or from its file."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Literal
 
@@ -12,8 +12,6 @@ from ams.cli.output import emit, json_line
 from ams.client import wire
 from ams.core.errors import Unusable
 from ams.wire.actions import RECORDED
-
-Event = wire.AuditEvent
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +54,7 @@ def show(
     """
     if not file:
         found = session.fetch_pages("events", page, lambda each: wire.list_events(**filters.texts, **each.query))
-        session.show(found, _table(found.events))
+        session.show(found, table(_COLUMNS, found.events))
         return
     if page != PageOptions():
         raise Usage("a file has no pages")
@@ -77,21 +75,19 @@ def show(
         for line in lines:
             emit(json_line(line))
     else:
-        emit(_table(lines))
+        emit(table(_COLUMNS, lines))
 
 
-def _table(events: Sequence[Event]) -> str:
-    shown: Columns = {
-        "TIME": "time",
-        "WHO": lambda each: each.actor or "-",
-        "FROM": lambda each: each.address or "-",
-        "ACTION": "action",
-        "RESOURCE": "resource",
-        "RESULT": _format_result,
-    }
-    return table(shown, events)
-
-
-def _format_result(event: Event) -> str:
+def _format_result(event: wire.AuditEvent) -> str:
     ended = event.result if event.result == "done" else f"{event.result} ({event.code}: {event.reason})"
     return ended if event.times == 1 else f"{ended}, {event.times} times"
+
+
+_COLUMNS: Columns = {
+    "TIME": "time",
+    "WHO": lambda each: each.actor or "-",
+    "FROM": lambda each: each.address or "-",
+    "ACTION": "action",
+    "RESOURCE": "resource",
+    "RESULT": _format_result,
+}

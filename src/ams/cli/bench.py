@@ -3,6 +3,7 @@
 Each caller is a thread with its own connections. Unless a topic is named, one is made and deleted at the end.
 """
 
+import math
 import os
 import secrets
 import signal
@@ -10,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from statistics import quantiles
 from typing import Annotated
@@ -18,10 +19,10 @@ from typing import Annotated
 import msgspec
 
 from ams.cli.arguments import option
-from ams.cli.command import CommandGroup, OptionSet, Session
+from ams.cli.command import CommandGroup, OptionSet, Session, deleting
 from ams.cli.output import note
 from ams.client import Client, Message
-from ams.client.client import Subscription, Topic
+from ams.client.client import Topic
 from ams.client.errors import ClientError
 
 app = CommandGroup(
@@ -77,6 +78,7 @@ class CallTally:
     lock: threading.Lock = field(default_factory=threading.Lock)
     stopped: threading.Event = field(default_factory=threading.Event)
     took: list[float] = field(default_factory=list)
+    there: float = math.inf  # messages that there are to consume
     messages: int = 0
     errors: int = 0
     last_error: str = ""
@@ -86,13 +88,21 @@ class CallTally:
     def is_over(self) -> bool:
         """True if no more requests shall be sent."""
         enough = self.messages >= self.most if self.most is not None else time.perf_counter() >= self.until
-        return enough or self.stopped.is_set()
+        return enough or self.messages >= self.there or self.stopped.is_set()
 
-    def add(self, seconds: float, messages: int) -> None:
-        """Count a request."""
-        with self.lock:
-            self.took.append(seconds)
-            self.messages += messages
+    def repeat(self, send: Callable[[], int | None]) -> None:
+        """Send requests until it is over; `send` returns the messages of one, or None if it does not count."""
+        while not self.is_over:
+            began = time.perf_counter()
+            try:
+                count = send()
+            except ClientError as error:
+                self.fail(error)
+                continue
+            if count is not None:
+                with self.lock:
+                    self.took.append(time.perf_counter() - began)
+                    self.messages += count
 
     def fail(self, error: ClientError) -> None:
         """Count a refused request, and pause, as a program would."""
@@ -109,38 +119,23 @@ class CallTally:
         times = sorted(each * 1000 for each in self.took) or [0.0]
         cuts = quantiles(times, n=1000, method="inclusive") if len(times) > 1 else times * 999
         return BenchResult(
-            what=what,
-            messages=self.messages,
-            bytes=self.messages * self.size,
-            requests=len(self.took),
-            errors=self.errors,
-            seconds=round(seconds, 3),
-            messages_per_second=round(self.messages / seconds, 1),
-            megabytes_per_second=round(self.messages * self.size / seconds / 1e6, 3),
-            p50=round(cuts[499], 3),
-            p90=round(cuts[899], 3),
-            p99=round(cuts[989], 3),
-            p999=round(cuts[998], 3),
-            max=round(times[-1], 3),
+            what=what, messages=self.messages, bytes=self.messages * self.size, requests=len(self.took),
+            errors=self.errors, seconds=round(seconds, 3), messages_per_second=round(self.messages / seconds, 1),
+            megabytes_per_second=round(self.messages * self.size / seconds / 1e6, 3), p50=round(cuts[499], 3),
+            p90=round(cuts[899], 3), p99=round(cuts[989], 3), p999=round(cuts[998], 3), max=round(times[-1], 3),
             last_error=self.last_error,
-        )
+        )  # fmt: skip
 
 
 @app.does()
 def publish(session: Session, load: Load, batch: Batch = 100, connections: Callers = 4, topic: OfTopic = None) -> None:
     """Publish as fast as the service takes it."""
-    with _topic(session, topic) as to:
+    with _topic(session) if topic is None else nullcontext(session.client.project(session.project).topic(topic)) as to:
         request = [Message(os.urandom(load.size)) for _ in range(batch)]
 
         def caller(client: Client, tally: CallTally) -> None:
             place = client.project(session.project).topic(to.name)
-            while not tally.is_over:
-                began = time.perf_counter()
-                try:
-                    place.publish(request)
-                    tally.add(time.perf_counter() - began, batch)
-                except ClientError as error:
-                    tally.fail(error)
+            tally.repeat(lambda: len(place.publish(request)))
 
         _measure(session, "publish", load, connections, caller)
 
@@ -149,23 +144,23 @@ def publish(session: Session, load: Load, batch: Batch = 100, connections: Calle
 def consume(session: Session, load: Load, batch: Batch = 100) -> None:
     """Pull and acknowledge what lies there: messages are published first, as many as are to be consumed."""
     count = load.messages or 100_000
-    with _topic(session, None) as to, _subscription(session, to) as of:
+    with _subscribed_topic(session) as to:
         note(f"publishing {count} messages")
         request = [Message(os.urandom(load.size)) for _ in range(1000)]
         for start in range(0, count, 1000):
             to.publish(request[: count - start])
 
         def caller(client: Client, tally: CallTally) -> None:
-            place = client.project(session.project).subscription(of.name)
-            while not tally.is_over and tally.messages < count:
-                began = time.perf_counter()
-                try:
-                    found = place.pull(batch, wait=False)
-                    if found:
-                        place.acknowledge(found)
-                    tally.add(time.perf_counter() - began, len(found))
-                except ClientError as error:
-                    tally.fail(error)
+            place = client.project(session.project).subscription(to.name)
+            tally.there = count
+
+            def consume_batch() -> int:
+                found = place.pull(batch, wait=False)
+                if found:
+                    place.acknowledge(found)
+                return len(found)
+
+            tally.repeat(consume_batch)
 
         _measure(session, "consume", load, 1, caller)
 
@@ -173,7 +168,7 @@ def consume(session: Session, load: Load, batch: Batch = 100) -> None:
 @app.does()
 def roundtrip(session: Session, load: Load) -> None:
     """Publish one message after the other, and measure until a consumer that waits has each."""
-    with _topic(session, None) as to, _subscription(session, to) as of:
+    with _subscribed_topic(session) as to:
         message = Message(os.urandom(load.size))
 
         def caller(client: Client, tally: CallTally) -> None:
@@ -182,7 +177,7 @@ def roundtrip(session: Session, load: Load) -> None:
 
             def take() -> None:
                 with session.at.client() as other:
-                    source = other.project(session.project).subscription(of.name)
+                    source = other.project(session.project).subscription(to.name)
                     while not taken.is_set():
                         try:
                             if found := source.pull(1):
@@ -193,18 +188,15 @@ def roundtrip(session: Session, load: Load) -> None:
 
             consumer = threading.Thread(target=take, daemon=True)
             consumer.start()
-            while not tally.is_over:
+
+            def send() -> int | None:
                 arrived.clear()
-                began = time.perf_counter()
-                try:
-                    place.publish([message])
-                except ClientError as error:
-                    tally.fail(error)
-                    continue
+                place.publish([message])
                 while not arrived.wait(0.1) and not tally.is_over:
                     pass
-                if arrived.is_set():
-                    tally.add(time.perf_counter() - began, 1)
+                return 1 if arrived.is_set() else None
+
+            tally.repeat(send)
             taken.set()
             consumer.join()
 
@@ -263,31 +255,18 @@ def _fields(result: BenchResult) -> dict[str, str]:
 
 
 @contextmanager
-def _topic(session: Session, name: str | None) -> Iterator[Topic]:
-    project = session.client.project(session.project)
-    if name is not None:
-        yield project.topic(name)
-        return
-    made = project.topic(f"bench-{secrets.token_hex(6)}")
-    made.create()
-    with _deleting(made.name, made.delete):
-        yield made
+def _topic(session: Session) -> Iterator[Topic]:
+    topic = session.client.project(session.project).topic(f"bench-{secrets.token_hex(6)}")
+    topic.create()
+    with deleting(topic.name, topic.delete):
+        yield topic
 
 
 @contextmanager
-def _subscription(session: Session, topic: Topic) -> Iterator[Subscription]:
-    made = session.client.project(session.project).subscription(topic.name)
-    made.create(topic.name)
-    with _deleting(made.name, made.delete):
-        yield made
-
-
-@contextmanager
-def _deleting(name: str, delete: Callable[[], None]) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        try:
-            delete()
-        except ClientError as error:
-            note(f"{name} is left behind: {error.message}")
+def _subscribed_topic(session: Session) -> Iterator[Topic]:
+    """Make a topic with a subscription of the same name."""
+    with _topic(session) as topic:
+        subscription = session.client.project(session.project).subscription(topic.name)
+        subscription.create(topic.name)
+        with deleting(subscription.name, subscription.delete):
+            yield topic

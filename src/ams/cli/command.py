@@ -10,10 +10,9 @@ to send; the decorator says how the answer is printed:
         '''List the topics of the project, newest first.'''
         return wire.list_topics(session.project, **page.query)
 
-    @app.confirms("topic {topic} deleted")
-    def delete(session: Session, topic: TopicName) -> Call[None]:
-        '''Remove a topic and its messages; its subscriptions stay.'''
-        return wire.delete_topic(session.project, topic)
+A command that only sends a call with its arguments is a line:
+
+    app.sends("delete", wire.delete_topic, "topic {topic} deleted", "Remove a topic and its messages.", TOPIC)
 """
 
 import functools
@@ -26,9 +25,9 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 import typer
 
-from ams.cli.arguments import Output, option, project_names
+from ams.cli.arguments import NO_ARGUMENTS, Arguments, Output, option, project_names
 from ams.cli.exit_codes import Usage
-from ams.cli.output import Format, columns, emit, fields, note, write
+from ams.cli.output import Format, cell, columns, emit, fields, note, write
 from ams.client import Client, Retry, wire
 from ams.client.connection import OPTION, ConnectionSettings, SettingsSource, connection
 from ams.client.errors import ClientError, NotAuthenticated
@@ -37,9 +36,9 @@ from ams.core.settings import environment
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
-Columns = Mapping[str, str | Callable[[Any], str]]
-"""Headers of a table, or names of fields, each with an attribute of the item or a function that makes its text."""
-AnswerText = Columns | Callable[[Any], str | Mapping[str, str]]  # fields of an answer, or what makes its text
+Columns = Mapping[str, str | Callable[[Any], object]]
+"""Headers of a table, or names of fields, each with an attribute of the item or a function of it."""
+AnswerText = Columns | Callable[[Any], str | Mapping[str, object]]  # fields of an answer, or what makes its text
 AnswerPart = Callable[[Any], Any] | None  # selects the part of an answer to print
 
 PATIENCE = Retry(attempts=None, total=30.0, first=0.5, longest=2.0)
@@ -74,6 +73,9 @@ class PageOptions(OptionSet):
     def query(self) -> dict[str, Any]:
         """The page as arguments of list calls."""
         return {"page_size": self.page_size, "page_token": self.page_token}
+
+
+PAGE: Arguments = {"page": PageOptions}
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +148,7 @@ class Session(OptionSet):
         """Return the named user, or the token's owner."""
         return user or self.call(wire.get_profile()).name
 
-    def show(self, result: object, text: str | Mapping[str, str]) -> None:
+    def show(self, result: object, text: str | Mapping[str, object]) -> None:
         """Print a result: as JSON, or as text or fields for people."""
         write(self.output, result, text if isinstance(text, str) else fields(text))
 
@@ -182,8 +184,19 @@ class Session(OptionSet):
 class CommandGroup(typer.Typer):
     """A group of commands; without its own help it has that of the overview."""
 
-    def __init__(self, *lines: str, help: str | None = None) -> None:  # noqa: A002  # as Typer calls it
-        """Make a group; `lines` are examples below the help."""
+    def __init__(
+        self,
+        *lines: str,
+        help: str | None = None,  # noqa: A002  # as Typer calls it
+        session: type[Session] = Session,
+        of_project: bool = False,
+    ) -> None:
+        """Make a group; `lines` are examples below the help.
+
+        `session` is that of commands that only send a call; `of_project`: the project is the call's first argument.
+        """
+        self._session = session
+        self._of_project = of_project
         # The first line makes Typer keep the line ends.
         examples = "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines)])
         super().__init__(help=help, no_args_is_help=True, epilog=examples if lines else None)
@@ -208,10 +221,7 @@ class CommandGroup(typer.Typer):
         return self._asks(name, write_answer)
 
     def lists(self, items: str, columns: Columns, *, shown: AnswerPart = None, name: str = "list") -> Callable[[F], F]:
-        """Add a command that prints a list as a table; `items` is the list's field in the answer.
-
-        With a `PageOptions` parameter it gets one page or all.
-        """
+        """Add a command that prints a list as a table, a page or all; `items` is its field in the answer."""
 
         def write_table(session: Session, ask: Callable[..., Call[Any]], values: Mapping[str, Any]) -> None:
             pages = [key for key, value in values.items() if isinstance(value, PageOptions)]
@@ -230,6 +240,43 @@ class CommandGroup(typer.Typer):
             session.confirm(text.format(session=session, **values))
 
         return self._asks(name, confirm)
+
+    def sends(
+        self,
+        name: str,
+        call: Callable[..., Call[Any]],
+        output: str | AnswerText,
+        text: str,
+        arguments: Arguments = NO_ARGUMENTS,
+        *,
+        shown: AnswerPart = None,
+    ) -> None:
+        """Add a command that only sends a call; it prints the text `output` as `confirms` does, or as `shows` does."""
+        add = self.confirms(output, name) if isinstance(output, str) else self.shows(output, shown=shown, name=name)
+        add(self.sending(call, text, arguments))
+
+    def sending(
+        self, call: Callable[..., Call[Any]], text: str, arguments: Arguments = NO_ARGUMENTS
+    ) -> Callable[..., Call[Any]]:
+        """Return the function of a command that only sends a call; `text` is its help.
+
+        Arguments with a default (a pair with it) go by their names, others in their order.
+        """
+        parameters = [inspect.Parameter("session", inspect.Parameter.KEYWORD_ONLY, annotation=self._session)]
+        for name, of in arguments.items():
+            kind, default = of if isinstance(of, tuple) else (of, inspect.Parameter.empty)
+            parameters.append(parameters[0].replace(name=name, annotation=kind, default=default))
+
+        def make_call(session: Session, page: PageOptions | None = None, **values: object) -> Call[Any]:
+            names: list[object] = [session.project] if self._of_project else []
+            names += [
+                values.pop(name) for name, of in arguments.items() if name in values and not isinstance(of, tuple)
+            ]
+            return call(*names, **values, **(page.query if page else {}))
+
+        make_call.__doc__ = text
+        make_call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # see inspect.signature
+        return make_call
 
     def _asks(
         self, name: str | None, carry_out: Callable[[Session, Callable[..., Call[Any]], Mapping[str, Any]], None]
@@ -281,14 +328,31 @@ def table(shown: Columns, items: Iterable[Any]) -> str:
     return columns(tuple(shown), [list(facts(shown, each).values()) for each in items])
 
 
-def columns_of(shown: Columns, *names: str) -> dict[str, str | Callable[[Any], str]]:
+def named(*attributes: str) -> dict[str, str]:
+    """Return attributes as fields under their own names; `created_on` is "created"."""
+    return {each.removesuffix("_on").replace("_", " "): each for each in attributes}
+
+
+def columns_of(shown: Columns, *names: str) -> dict[str, str | Callable[[Any], object]]:
     """Return some fields of an item as columns of a list, under headers in capitals."""
     return {name.upper(): shown[name] for name in names}
 
 
 def facts(shown: Columns, item: Any) -> dict[str, str]:
     """Return the shown fields of an item, by header or name."""
-    return {name: getattr(item, of) if isinstance(of, str) else of(item) for name, of in shown.items()}
+    return {name: cell(getattr(item, of) if isinstance(of, str) else of(item)) for name, of in shown.items()}
+
+
+@contextmanager
+def deleting(name: str, delete: Callable[[], object]) -> Iterator[None]:
+    """Delete at the end what the command made; note its name if that fails."""
+    try:
+        yield
+    finally:
+        try:
+            delete()
+        except ClientError as error:
+            note(f"{name} is left behind: {error.message}")
 
 
 def _note_retry(error: ClientError, sent: int, _pause: float) -> None:

@@ -78,12 +78,6 @@ def exit_code(error: BaseException) -> Exit:
     return next(code for code in known if code)
 
 
-def usage(error: BaseException) -> list[str]:
-    """Return the usage lines for an error in the arguments; empty for other errors."""
-    context = getattr(error, "ctx", None)
-    return context.get_usage().splitlines() if context else []
-
-
 def line(error: BaseException) -> str:
     """Return the error in one line."""
     code = exit_code(error)

@@ -10,7 +10,7 @@ import msgspec
 
 from ams.cli import rights
 from ams.cli.arguments import Output, Texts, argument, binding_names, issuer_names, option, user_names
-from ams.cli.command import Columns, CommandGroup, Session, columns_of, table
+from ams.cli.command import Columns, CommandGroup, Session, columns_of, named, table
 from ams.cli.exit_codes import Usage
 from ams.cli.output import Format, write
 from ams.cli.secret_file import secret_of
@@ -31,46 +31,41 @@ bindings = CommandGroup(
 )
 
 IssuerName = Annotated[str, argument("ISSUER", "Name of the issuer.", issuer_names)]
-BindingName = Annotated[str, argument("NAME", "Name of the binding.", binding_names)]
-Owner = Annotated[str, option("Whose.", metavar="USER", complete=user_names, show_default=False)]
+ISSUER = {"issuer": IssuerName}
+OWNED_BINDING = {
+    "user": Annotated[str, option("Whose.", metavar="USER", complete=user_names, show_default=False)],
+    "binding": Annotated[str, argument("NAME", "Name of the binding.", binding_names)],
+}
+IDENTITY = {
+    "issuer": Annotated[str, option("As tokens say it in iss.", metavar="URL", show_default=False)],
+    "subject": Annotated[str, option("As tokens say it in sub.", show_default=False)],
+}
 Introspect = Literal["never", "opaque", "always"]
-
-
-def _keys(keys: wire.IssuerKeys) -> str:
-    if keys.failure:
-        return f"failed: {keys.failure}"
-    return ", ".join(keys.ids) or "not fetched yet"
 
 
 _FIELDS: Columns = {
     "issuer": "name",
     "url": "url",
     "set by": "source",
-    "audiences": lambda each: ", ".join(each.audiences),
-    "clients": lambda each: ", ".join(each.clients),
+    **named("audiences", "clients"),
     "keys at": "jwks_url",
-    "keys": lambda each: _keys(each.keys),
+    "keys": lambda each: f"failed: {each.keys.failure}" if each.keys.failure else each.keys.ids or "not fetched yet",
     "keys fetched": lambda each: each.keys.fetched_on,
     "asked about tokens": "introspect",
     "asked at": "introspection_url",
     "asked by": "client_id",
     "secret": lambda each: "kept" if each.client_secret else "",
     "creates users": lambda each: "yes" if each.create_users else "no",
-    "entitlements in": lambda each: ", ".join(each.entitlement_claims),
-    "roles": lambda each: ", ".join(rights.rule_texts(each.roles)),
+    "entitlements in": "entitlement_claims",
+    "roles": lambda each: rights.rule_texts(each.roles),
 }
 
 
-@app.lists("issuers", columns_of(_FIELDS, "issuer", "set by", "keys", "url"))
-def list_(session: Session) -> Call[wire.Issuers]:
-    """List the issuers, those of the settings first."""
-    return wire.list_issuers()
-
-
-@app.shows(_FIELDS)
-def show(session: Session, issuer: IssuerName) -> Call[wire.Issuer]:
-    """Show one issuer, and how it stands with its keys; without the secret."""
-    return wire.get_issuer(issuer)
+app.lists("issuers", columns_of(_FIELDS, "issuer", "set by", "keys", "url"))(
+    app.sending(wire.list_issuers, "List the issuers, those of the settings first.")
+)
+app.sends("show", wire.get_issuer, _FIELDS,
+    "Show one issuer, and how it stands with its keys; without the secret.", ISSUER)  # fmt: skip
 
 
 @app.shows(_FIELDS, name="set")
@@ -122,10 +117,8 @@ def set_(
     return wire.update_issuer(msgspec.structs.replace(there.value, **said)).if_match(there.version)
 
 
-@app.confirms("issuer {issuer} deleted")
-def delete(session: Session, issuer: IssuerName) -> Call[None]:
-    """Believe the tokens of an issuer no more, at once; users and bindings stay."""
-    return wire.delete_issuer(issuer)
+app.sends("delete", wire.delete_issuer, "issuer {issuer} deleted",
+    "Believe the tokens of an issuer no more, at once; users and bindings stay.", ISSUER)  # fmt: skip
 
 
 @app.command()
@@ -161,14 +154,7 @@ def _secret(path: str) -> str:
     return found
 
 
-_BINDING: Columns = {
-    "binding": "name",
-    "user": "user",
-    "issuer": "issuer",
-    "subject": "subject",
-    "created": "created_on",
-    "created by": "created_by",
-}
+_BINDING: Columns = {"binding": "name", **named("user", "issuer", "subject", "created_on", "created_by")}
 
 
 @bindings.lists(
@@ -187,19 +173,7 @@ def list_bindings(
     return wire.list_bindings(session.owner(user))
 
 
-@bindings.shows(_BINDING, name="create")
-def create_binding(
-    session: Session,
-    binding: BindingName,
-    user: Owner,
-    issuer: Annotated[str, option("As tokens say it in iss.", metavar="URL", show_default=False)],
-    subject: Annotated[str, option("As tokens say it in sub.", show_default=False)],
-) -> Call[wire.Binding]:
-    """Let an identity at an issuer log in as a user."""
-    return wire.create_binding(user, binding, issuer, subject)
-
-
-@bindings.confirms("binding {binding} of {user} deleted", name="delete")
-def delete_binding(session: Session, binding: BindingName, user: Owner) -> Call[None]:
-    """Let an identity log in as this user no more, at once; its token stays good elsewhere."""
-    return wire.delete_binding(user, binding)
+bindings.sends("create", wire.create_binding, _BINDING,
+    "Let an identity at an issuer log in as a user.", OWNED_BINDING | IDENTITY)  # fmt: skip
+bindings.sends("delete", wire.delete_binding, "binding {binding} of {user} deleted",
+    "Let an identity log in as this user no more, at once; its token stays good elsewhere.", OWNED_BINDING)  # fmt: skip

@@ -89,7 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         sys.exit(_run_command(given))
     except Exception as error:
-        from ams.cli.exit_codes import Exit, PipeClosed, exit_code, line, usage
+        from ams.cli.exit_codes import Exit, PipeClosed, exit_code, line
         from ams.cli.output import printable
 
         code = exit_code(error)
@@ -98,8 +98,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if type(error).__name__ == "NoArgsIsHelpError":  # click's or Typer's: no arguments, so print the help
             print(error, file=sys.stderr)
         elif not isinstance(error, PipeClosed):
-            for above in usage(error):
-                print(above, file=sys.stderr)
+            if context := getattr(error, "ctx", None):  # an error in the arguments
+                print(context.get_usage(), file=sys.stderr)
             print(f"ams: {printable(line(error))}", file=sys.stderr)
         sys.exit(code)
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 
 from ams.cli.arguments import AttributePairs, SubscriptionName, TopicName, argument, option, pairs
-from ams.cli.command import OptionSet, Session, with_options
+from ams.cli.command import OptionSet, Session, deleting, with_options
 from ams.cli.exit_codes import Usage, file_named
 from ams.cli.output import columns, emit, json_line, note, printable
 from ams.client import Message, ReceivedMessage, wire
@@ -184,10 +184,7 @@ def ack(session: Session, subscription: SubscriptionName, ack_id: AckId) -> None
 
 @contextmanager
 def saying_of_push(session: Session, subscription: str) -> Iterator[None]:
-    """Explain a refused pull if the subscription is delivered by push.
-
-    The service's answer is the same for every forbidden pull (contract 10.3).
-    """
+    """Explain a refused pull of a push subscription: the service refuses all pulls alike (contract 10.3)."""
     try:
         yield
     except NotAllowed as error:
@@ -217,7 +214,11 @@ def tail(
     is_shown = shown.test()
     for each in (signal.SIGTERM, signal.SIGHUP):  # also interrupt, so that the temporary subscription is deleted
         signal.signal(each, signal.default_int_handler)
-    with _temporary_subscription(session, topic) as subscription:
+    subscription = f"tail-{secrets.token_hex(8)}"
+    session.call(wire.create_subscription(session.project, subscription, topic))
+    delete = wire.delete_subscription(session.project, subscription)
+    with deleting(f"subscription {subscription}", lambda: session.call(delete)):
+        note(f"following {topic} as subscription {subscription}; Ctrl-C ends")
         if oldest:
             start = session.call(wire.get_offsets(session.project, subscription)).min
             session.call(wire.modify_offset(session.project, subscription, start))
@@ -227,20 +228,6 @@ def tail(
             for each in received
         )
         show_lines(session, islice(filter(is_shown, spelled), max_messages))
-
-
-@contextmanager
-def _temporary_subscription(session: Session, topic: str) -> Iterator[str]:
-    name = f"tail-{secrets.token_hex(8)}"
-    session.call(wire.create_subscription(session.project, name, topic))
-    try:
-        note(f"following {topic} as subscription {name}; Ctrl-C ends")
-        yield name
-    finally:
-        try:
-            session.call(wire.delete_subscription(session.project, name))
-        except ClientError as error:
-            note(f"subscription {name} is left behind: {error.message}")
 
 
 def publish_time_of(message: ReceivedMessage) -> str:

@@ -67,18 +67,21 @@ def columns(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in lines)
 
 
-def fields(values: Mapping[str, str]) -> str:
+def cell(value: object) -> str:
+    """Format a value: None is empty, a list has commas."""
+    return "" if value is None else ", ".join(value) if isinstance(value, list | tuple) else str(value)
+
+
+def fields(values: Mapping[str, object]) -> str:
     """Format names and values, one per line; empty values are left out."""
-    shown = {name: printable(value) for name, value in values.items() if value}
+    texts = {name: cell(value) for name, value in values.items()}
+    shown = {name: printable(text) for name, text in texts.items() if text}
     width = max(map(len, shown), default=0)
     return "\n".join(f"{name.ljust(width)}  {value}" for name, value in shown.items())
 
 
 def printable(text: str) -> str:
-    """Escape characters that would move a terminal's cursor.
-
-    Names, attributes and payloads are untrusted: they must not draw on the screen.
-    """
+    """Escape characters that would move a terminal's cursor: names, attributes and payloads are untrusted."""
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 

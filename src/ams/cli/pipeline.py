@@ -8,7 +8,6 @@ import threading
 import traceback
 from collections.abc import MutableMapping
 from dataclasses import asdict
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,7 +17,7 @@ from ams.cli.arguments import Output, Texts, argument, option, pairs, topic_name
 from ams.cli.command import CommandGroup, Session, with_options
 from ams.cli.exit_codes import Exit, Usage
 from ams.cli.extras import require_extras
-from ams.cli.output import Format, columns, fields, note, printable, write
+from ams.cli.output import Format, cell, columns, fields, note, printable, write
 from ams.cli.times import seconds_of, time_of
 from ams.client.bearer import BearerFile
 from ams.client.connection import TOKEN_VARIABLES
@@ -80,17 +79,10 @@ def run(
     from ams.pipeline.job_run import Setup, start
 
     setup = Setup(
-        work=folder,
-        project=session.project,
-        source=source_of(session),
-        every=interval,
-        accept_change=accept_change,
-        skip_lost=skip_lost,
-        master=master,
-        memory=memory,
-        settings={**(_TALKATIVE if debug else {}), **pairs(conf, "--conf")},
-        debug=debug,
-    )
+        work=folder, project=session.project, source=source_of(session), every=interval, accept_change=accept_change,
+        skip_lost=skip_lost, master=master, memory=memory,
+        settings={**(_TALKATIVE if debug else {}), **pairs(conf, "--conf")}, debug=debug,
+    )  # fmt: skip
     try:
         ended = start(plan, setup)
     except (PipelineError, StoreFailed, WrongTable) as error:
@@ -215,13 +207,8 @@ def history(
 
     found = [each._asdict() for each in upkeep.history(table, limit)]
     headers = ("VERSION", "TIME", "WHAT", "BATCH", "FILES", "ROWS", "FILES GONE")
-
-    def cell(value: object) -> str:
-        if isinstance(value, datetime):
-            return value.isoformat(timespec="milliseconds")
-        return "" if value is None else str(value)
-
-    write(output, found, columns(headers, [tuple(map(cell, done.values())) for done in found]))
+    rows = [{**done, "time": done["time"].isoformat(timespec="milliseconds")} for done in found]
+    write(output, found, columns(headers, [tuple(map(cell, row.values())) for row in rows]))
 
 
 @tables.command()
@@ -335,18 +322,10 @@ def archive(
     location, stopping = Location.of(path), threading.Event()
     with alone(location), Service(access) as service, told_by_signals(stopping, say):
         archiver = Archiver(
-            service,
-            location,
-            stopping,
-            say,
-            session.project,
-            wanted=tuple(topics or ("*",)),
-            batch_messages=batch_messages,
-            merge=merge,
-            closed_after=closed_after,
-            file_bytes=file_mib * _MEBIBYTE,
+            service, location, stopping, say, session.project, wanted=tuple(topics or ("*",)),
+            batch_messages=batch_messages, merge=merge, closed_after=closed_after, file_bytes=file_mib * _MEBIBYTE,
             skip_lost=skip_lost,
-        )
+        )  # fmt: skip
         archiver.begin()
         archiver.run(interval)
     done = {

@@ -3,41 +3,32 @@
 from contextlib import suppress
 from typing import Annotated
 
-from ams.cli.arguments import Duration, ProjectName, Texts, argument, option, pairs
-from ams.cli.command import Columns, CommandGroup, Session, facts
+from ams.cli.arguments import DURATION, PROJECT, ProjectName, Texts, argument, option, pairs
+from ams.cli.command import Columns, CommandGroup, Session, facts, named
 from ams.cli.exit_codes import Usage
-from ams.cli.times import retention_seconds, retention_text
+from ams.cli.times import retention_text
 from ams.client import wire
 from ams.client.errors import NotAllowed
-from ams.client.wire import Call, Projects
+from ams.client.wire import Call
 from ams.core.settings import size_number
 
 app = CommandGroup('ams projects create garden --description "What grows"', "ams projects list -o json")
 
-Description = Annotated[str, option("What the project is for.")]
+DESCRIPTION = {"description": (Annotated[str, option("What the project is for.")], "")}
 
 _FIELDS: Columns = {
     "project": "name",
-    "description": "description",
-    "created": "created_on",
-    "modified": "modified_on",
-    "created by": "created_by",
+    **named("description", "created_on", "modified_on", "created_by"),
     "retention": lambda each: retention_text(each.retention_seconds),
     "strict data": lambda each: {None: "", True: "yes", False: "no"}[each.strict_data],
     "quotas": lambda each: ", ".join(f"{name} {limit}" for name, limit in each.quotas.items()),
 }
 
 
-@app.shows(_FIELDS)
-def create(session: Session, name: ProjectName, description: Description = "") -> Call[wire.Project]:
-    """Make a project."""
-    return wire.create_project(name, description)
-
-
-@app.lists("projects", {"PROJECT": "name", "CREATED": "created_on", "BY": "created_by", "DESCRIPTION": "description"})
-def list_(session: Session) -> Call[Projects]:
-    """List all projects, oldest first."""
-    return wire.list_projects()
+app.sends("create", wire.create_project, _FIELDS, "Make a project.", PROJECT | DESCRIPTION)
+app.lists("projects", {"PROJECT": "name", "CREATED": "created_on", "BY": "created_by", "DESCRIPTION": "description"})(
+    app.sending(wire.list_projects, "List all projects, oldest first.")
+)
 
 
 @app.does()
@@ -68,10 +59,9 @@ def update(
     return wire.update_project(name, name=rename, description=description, strict_data=strict_data)
 
 
-@app.shows(_FIELDS)
-def retention(session: Session, name: ProjectName, duration: Duration) -> Call[wire.Project]:
-    """Say how long messages are kept in topics without a time of their own: such as 7d, or default."""
-    return wire.modify_project_retention(name, retention_seconds(duration))
+app.sends("retention", wire.modify_project_retention, _FIELDS,
+    "Say how long messages are kept in topics without a time of their own: such as 7d, or default.",
+    PROJECT | DURATION)  # fmt: skip
 
 
 @app.lists(
@@ -79,8 +69,8 @@ def retention(session: Session, name: ProjectName, duration: Duration) -> Call[w
     {
         "QUOTA": "name",
         "LIMIT": lambda each: _limit_text(each),
-        "DEFAULT": lambda each: str(each.default or "none"),
-        "USED": lambda each: "" if each.used is None else str(each.used),
+        "DEFAULT": lambda each: each.default or "none",
+        "USED": "used",
     },
     name="quota",
 )
@@ -119,7 +109,5 @@ def _limit(name: str, text: str) -> int | None:
         raise Usage(f"quota {name}: {text!r} is no number such as 100 or 64MiB, nor none nor default") from None
 
 
-@app.confirms("project {name} deleted")
-def delete(session: Session, name: ProjectName) -> Call[None]:
-    """Remove a project with all its topics, subscriptions and messages."""
-    return wire.delete_project(name)
+app.sends("delete", wire.delete_project, "project {name} deleted",
+    "Remove a project with all its topics, subscriptions and messages.", PROJECT)  # fmt: skip

@@ -138,15 +138,10 @@ def _run_provision(given: ProvisionOptions, session: SessionOptions, consumer: s
     if reads == "":
         raise Usage("who reads the subscriptions? name a member with --consumer")
     options = RunOptions(
-        service_types=service_types,
-        role=given.role or ini.role or "publisher",
-        email=given.email or ini.email,
-        dry_run=given.dry_run,
-        remove=given.remove,
-        max_removals=given.max_removals,
-        own_topics=reads is not None,
+        service_types=service_types, role=given.role or ini.role or "publisher", email=given.email or ini.email,
+        dry_run=given.dry_run, remove=given.remove, max_removals=given.max_removals, own_topics=reads is not None,
         consumer=reads or "",
-    )
+    )  # fmt: skip
     for name in ini.unknown:
         note(f"{printable(name)} in the configuration means nothing here")
     service_host = given.service_host or ini.service_host or host(found.endpoint)
@@ -234,10 +229,8 @@ def _authn(asked: ProvisionOptions, profile: str | None, ini: Ini, ams: Connecti
     key = asked.authn_key_file or given.get("AMS_AUTHN_KEY") or given.get("AMS_AUTHN_KEY_FILE")
     said = SettingsSource(
         authn_endpoint=asked.authn_endpoint or given.get("AMS_AUTHN_ENDPOINT") or ini.authn_endpoint or None,
-        authn_key=None if key else ini.authn_key or None,
-        authn_key_file=asked.authn_key_file,
-        authn_ca=asked.authn_ca,
-    )
+        authn_key=None if key else ini.authn_key or None, authn_key_file=asked.authn_key_file, authn_ca=asked.authn_ca,
+    )  # fmt: skip
     try:
         found = authn_connection(said, profile, given)
     except NoService:

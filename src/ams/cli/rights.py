@@ -38,10 +38,9 @@ def resource(kind: str, text: str, project: str | None) -> str:
 
 def shorthands(publish: Sequence[str], consume: Sequence[str], project: str | None) -> list[wire.Right]:
     """Return the rights to publish to and consume from these topics and subscriptions."""
-    topics = [resource("topics", each, project) for each in publish]
-    subscriptions = [resource("subscriptions", each, project) for each in consume]
-    found = [wire.Right(action=action, resource=each) for each in topics for action in PUBLISH]
-    return found + [wire.Right(action=action, resource=each) for each in subscriptions for action in CONSUME]
+    topics = [(resource("topics", each, project), PUBLISH) for each in publish]
+    subscriptions = [(resource("subscriptions", each, project), CONSUME) for each in consume]
+    return [wire.Right(action, on) for on, actions in (*topics, *subscriptions) for action in actions]
 
 
 def right(text: str) -> wire.Right:
@@ -103,17 +102,18 @@ def _telling_of_members(project: str) -> Iterator[None]:
         raise NotFound(f"not members of project {project}: {named[1]} ({how})", error.code, error.status) from error
 
 
+def acl_text(found: wire.Acl) -> str:
+    """Format an access list, and users of its policy without effect."""
+    lines = [*found.authorized_users, *(f"{each} (without effect)" for each in found.without_effect)]
+    return columns(("USER",), [(line,) for line in lines])
+
+
 class AccessList(NamedTuple):
     """Calls that get, replace and change access lists of a kind of resource."""
 
     get: Callable[[str, str], Call[wire.Acl]]
     modify: Callable[[str, str, Sequence[str]], Call[None]]
     change: Callable[[str, str, Sequence[str], Sequence[str]], Call[wire.Acl]]
-
-    def show(self, session: Session, name: str) -> None:
-        """Print a resource's access list, and users of its policy without effect."""
-        found = session.call(self.get(session.project, name))
-        _show(session, found.authorized_users, found.without_effect)
 
     def replace(self, session: Session, name: str, users: Texts, *, none: bool) -> None:
         """Replace a resource's access list and print it.
@@ -124,26 +124,27 @@ class AccessList(NamedTuple):
             raise Usage("name the users of the access list, or give --none to empty it")
         with _telling_of_members(session.project):
             session.call(self.modify(session.project, name, users or []))
-        _show(session, users or [])
+        found = wire.Acl(users or [])
+        session.show(found, acl_text(found))
 
     def edit(self, session: Session, name: str, add: Sequence[str] = (), remove: Sequence[str] = ()) -> None:
         """Add users to and remove users from a resource's access list, and print it."""
         with _telling_of_members(session.project):
             found = session.call(self.change(session.project, name, add, remove))
-        _show(session, found.authorized_users)
+        session.show(found, acl_text(found))
 
 
-TOPIC = AccessList(wire.get_topic_acl, wire.modify_topic_acl, wire.change_topic_acl)
-SUBSCRIPTION = AccessList(wire.get_subscription_acl, wire.modify_subscription_acl, wire.change_subscription_acl)
+TOPIC_LIST = AccessList(wire.get_topic_acl, wire.modify_topic_acl, wire.change_topic_acl)
+SUBSCRIPTION_LIST = AccessList(wire.get_subscription_acl, wire.modify_subscription_acl, wire.change_subscription_acl)
 
-_KINDS = {"topics": TOPIC, "subs": SUBSCRIPTION, "subscriptions": SUBSCRIPTION}
+_KINDS = {"topics": TOPIC_LIST, "subs": SUBSCRIPTION_LIST, "subscriptions": SUBSCRIPTION_LIST}
 
 
-@app.does()
-def show(session: Session, resource: Resource) -> None:
+@app.shows(acl_text)
+def show(session: Session, resource: Resource) -> Call[wire.Acl]:
     """Show who may publish to a topic, or consume from a subscription."""
     access_list, name = _split(resource)
-    access_list.show(session, name)
+    return access_list.get(session.project, name)
 
 
 @app.does("set")
@@ -176,8 +177,3 @@ def _split(resource: str) -> tuple[AccessList, str]:
     if kind not in _KINDS or not separator or not name:
         raise Usage(f"{resource!r} must look like topics/TOPIC or subs/SUB")
     return _KINDS[kind], name
-
-
-def _show(session: Session, users: Sequence[str], in_vain: Sequence[str] = ()) -> None:
-    lines = [*users, *(f"{each} (without effect)" for each in in_vain)]
-    session.show(wire.Acl(users, in_vain), columns(("USER",), [(line,) for line in lines]))

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from ams.cli.arguments import AttributePairs, SchemaName, TopicName, option, pairs
+from ams.cli.arguments import SCHEMA, TOPIC, AttributePairs, SchemaName, option, pairs
 from ams.cli.command import CommandGroup, Session
 from ams.cli.exit_codes import Usage
 from ams.cli.messages import content_of
@@ -18,6 +18,7 @@ app = CommandGroup(
     "ams schemas create reading --file reading.json",
     "ams schemas dry-run reading readings --messages 1000",
     "ams schemas validate reading --data '{}'",
+    of_project=True,
 )
 
 
@@ -57,16 +58,10 @@ def create(
     return wire.create_schema(session.project, schema, content, kind=kind, attributes=rules)
 
 
-@app.lists("schemas", {"SCHEMA": lambda each: short_name(each.name), "TYPE": "type", "CHECKS": _checks})
-def list_(session: Session) -> Call[wire.Schemas]:
-    """List the schemas of the project, oldest first."""
-    return wire.list_schemas(session.project)
-
-
-@app.shows(_text)
-def show(session: Session, schema: SchemaName) -> Call[wire.Schema]:
-    """Show one schema."""
-    return wire.get_schema(session.project, schema)
+app.lists("schemas", {"SCHEMA": lambda each: short_name(each.name), "TYPE": "type", "CHECKS": _checks})(
+    app.sending(wire.list_schemas, "List the schemas of the project, oldest first.")
+)
+app.sends("show", wire.get_schema, _text, "Show one schema.", SCHEMA)
 
 
 def _revisions(found: wire.Revisions) -> str:
@@ -77,10 +72,7 @@ def _revisions(found: wire.Revisions) -> str:
     return "\n".join(lines)
 
 
-@app.shows(_revisions)
-def revisions(session: Session, schema: SchemaName) -> Call[wire.Revisions]:
-    """Show all that a schema has said, newest first."""
-    return wire.list_revisions(session.project, schema)
+app.sends("revisions", wire.list_revisions, _revisions, "Show all that a schema has said, newest first.", SCHEMA)
 
 
 @app.shows(_text)
@@ -102,10 +94,8 @@ def update(
     )
 
 
-@app.confirms("schema {schema} deleted")
-def delete(session: Session, schema: SchemaName) -> Call[None]:
-    """Remove a schema; its topics take any message from then on."""
-    return wire.delete_schema(session.project, schema)
+app.sends("delete", wire.delete_schema, "schema {schema} deleted",
+    "Remove a schema; its topics take any message from then on.", SCHEMA)  # fmt: skip
 
 
 @app.does()
@@ -140,15 +130,9 @@ def _dry_run_text(done: wire.DryRun) -> str:
     return f"{counted}\n{refused}" if done.reasons else counted
 
 
-@app.shows(_dry_run_text)
-def dry_run(
-    session: Session,
-    schema: SchemaName,
-    topic: TopicName,
-    messages: Annotated[int, option("How many of the newest messages.", metavar="N", min=1)] = 100,
-) -> Call[wire.DryRun]:
-    """Show which messages of a topic a schema would have refused."""
-    return wire.dry_run(session.project, schema, topic, messages)
+MESSAGES = {"messages": (Annotated[int, option("How many of the newest messages.", metavar="N", min=1)], 100)}
+app.sends("dry-run", wire.dry_run, _dry_run_text,
+    "Show which messages of a topic a schema would have refused.", SCHEMA | TOPIC | MESSAGES)  # fmt: skip
 
 
 def _parts(

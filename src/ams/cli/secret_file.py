@@ -13,52 +13,38 @@ Keep = Callable[[str], None]  # writes the secret, or raises `Usage`
 
 
 @contextmanager
-def new_file(path: str) -> Iterator[Keep]:
-    """Yield a function that writes a secret into a new file, readable by its owner only.
+def secret_file(path: str, *, new: bool = False) -> Iterator[Keep]:
+    """Yield a function that writes a secret into a file, readable by its owner only.
 
-    Raises `Usage` at once if the file exists or cannot be made. Without a secret no file is left.
+    The file is replaced atomically, or made if it has to be `new`. Raises `Usage` at once if that cannot be. Without a
+    secret there is what there was.
     """
     with file_named(path):
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        if new:
+            handle, draft = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), path
+        elif os.path.isdir(path):
+            raise Usage(f"{path}: is a folder")
+        else:
+            handle, draft = tempfile.mkstemp(prefix=f".{os.path.basename(path)}.", dir=os.path.dirname(path) or ".")
     os.close(handle)
-    kept = False
+    is_kept = False
+
+    def keep(secret: str) -> None:
+        nonlocal is_kept
+        with file_named(path):
+            with open(draft, "w", encoding="utf-8") as file:
+                file.write(f"{secret}\n")
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(draft, path)
+        is_kept = True
+
     try:
-
-        def keep(secret: str) -> None:
-            nonlocal kept
-            with file_named(path):
-                _write(path, secret)
-            kept = True
-
         yield keep
     finally:
-        if not kept:
+        if not is_kept:
             with contextlib.suppress(FileNotFoundError):
-                os.unlink(path)
-
-
-@contextmanager
-def secret_file(path: str) -> Iterator[Keep]:
-    """Yield a function that replaces a file by a secret atomically, readable by its owner only.
-
-    Raises `Usage` at once if the file cannot be made. Without a secret the old file stays.
-    """
-    if os.path.isdir(path):
-        raise Usage(f"{path}: is a folder")
-    with file_named(path):
-        handle, draft = tempfile.mkstemp(prefix=f".{os.path.basename(path)}.", dir=os.path.dirname(path) or ".")
-    os.close(handle)
-    try:
-
-        def keep(secret: str) -> None:
-            with file_named(path):
-                _write(draft, secret)
-                os.replace(draft, path)
-
-        yield keep
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(draft)
+                os.unlink(draft)
 
 
 def secret_of(path: str, what: str) -> str:
@@ -73,10 +59,3 @@ def check_place(path: str) -> None:
     """Raise `Usage` if no secret file can be made there."""
     with secret_file(path):
         pass
-
-
-def _write(draft: str, secret: str) -> None:
-    with open(draft, "w", encoding="ascii") as file:
-        file.write(f"{secret}\n")
-        file.flush()
-        os.fsync(file.fileno())

@@ -43,10 +43,7 @@ def authn_serve_command() -> click.Command:
 def _command(
     name: str, settings: type[SettingsTable], program: str, text: str, *extras: str, warns: bool = True
 ) -> click.Command:
-    """Return a command that runs `serve` of a module and requires `service` and `extras`.
-
-    Its options are the settings, and the file that --config names.
-    """
+    """Return a command that runs `serve` of a module, with settings as options, and requires these extras."""
 
     def warn(line: str) -> None:
         if warns:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from ams import __version__
-from ams.cli.arguments import SubscriptionName, Texts, TopicName, argument, option, project_names, subscription_names
+from ams.cli.arguments import SUBSCRIPTION, TOPIC, Texts, argument, option, project_names, subscription_names
 from ams.cli.command import CommandGroup, Session, with_options
 from ams.cli.output import columns, fields, json_line, printable, short_name
 from ams.client import wire
@@ -15,7 +15,7 @@ from ams.client.wire import Call
 from ams.core.clock import Milliseconds, span_text
 from ams.core.settings import duration_text
 
-metrics = CommandGroup()
+metrics = CommandGroup(of_project=True)
 
 Details = Annotated[bool, option("Everything; for admins and viewers.", "--details")]
 Start = Annotated[str, option("First day, YYYY-MM-DD; default 1970-01-01.", "--from", metavar="DAY")]
@@ -49,33 +49,32 @@ def doctor(session: Session, subscription: Subscription = None) -> None:
     What is wrong with the service is for service_admin and admin_viewer only; others see the connection only. Ends
     with 1 when something is wrong.
     """
-    if subscription is None:
-        works, service = _connection(session), _service(session)
-        if service is None:
+    found: wire.Diagnosis | wire.ServiceDiagnosis | None
+    if subscription is not None:
+        found = session.call(wire.diagnose(session.project, subscription))
+        session.show(found, _text(found))
+    else:
+        works, found = _connection(session), _service(session)
+        if found is None:
             session.show(works, works)
-            return
-        session.show(works | {"service": service}, f"{fields(works)}\n\n{_findings(service.findings)}")
-        if not service.healthy:
-            raise typer.Exit(1)
-        return
-    found = session.call(wire.diagnose(session.project, subscription))
-    session.show(found, _text(found))
-    if not found.healthy:
+        else:
+            session.show(works | {"service": found}, f"{fields(works)}\n\n{_findings(found.findings)}")
+    if found is not None and not found.healthy:
         raise typer.Exit(1)
 
 
 def _text(found: wire.Diagnosis) -> str:
-    facts = {"subscription": short_name(found.subscription), "topic": short_name(found.topic)}
+    facts: dict[str, object] = {"subscription": short_name(found.subscription), "topic": short_name(found.topic)}
     facts["deadline"] = f"{found.ack_deadline_seconds}s"
     standing = found.standing
     if standing is not None:
         facts |= {
-            "oldest": str(standing.min),
-            "next": str(standing.current),
-            "end": str(standing.max),
-            "backlog": str(standing.backlog),
-            "handed out": str(standing.handed_out),
-            "lost": str(standing.lost),
+            "oldest": standing.min,
+            "next": standing.current,
+            "end": standing.max,
+            "backlog": standing.backlog,
+            "handed out": standing.handed_out,
+            "lost": standing.lost,
             "retention": duration_text(standing.retention_seconds),
             "last pull": _ago(standing.last_pull_seconds_ago),
             "last ack": _ago(standing.last_acknowledgement_seconds_ago),
@@ -132,13 +131,8 @@ def _metrics(found: wire.Metrics) -> str:
 
 def _usage(found: wire.VaMetrics) -> str:
     of_projects = found.projects_metrics
-    rows: list[tuple[str, int, float, int, int, int]] = [
-        (
-            each.project, each.message_count, each.average_daily_messages, each.topics_count,
-            each.subscriptions_count, each.users_count,
-        )
-        for each in of_projects.projects
-    ]  # fmt: skip
+    names = ("project", "message_count", "average_daily_messages", "topics_count", "subscriptions_count", "users_count")
+    rows = [tuple(getattr(each, name) for name in names) for each in of_projects.projects]
     rows.append((
         "(all)", of_projects.total_message_count, of_projects.average_daily_messages, found.total_topics_count,
         found.total_subscriptions_count, found.total_users_count,
@@ -157,22 +151,10 @@ def service(session: Session) -> Call[wire.Metrics]:
     return wire.get_service_metrics()
 
 
-@metrics.shows(_metrics)
-def project(session: Session) -> Call[wire.Metrics]:
-    """Show the metrics of the project."""
-    return wire.get_project_metrics(session.project)
-
-
-@metrics.shows(_metrics)
-def topic(session: Session, topic: TopicName) -> Call[wire.Metrics]:
-    """Show the metrics of a topic."""
-    return wire.get_topic_metrics(session.project, topic)
-
-
-@metrics.shows(_metrics)
-def subscription(session: Session, subscription: SubscriptionName) -> Call[wire.Metrics]:
-    """Show the metrics of a subscription."""
-    return wire.get_subscription_metrics(session.project, subscription)
+metrics.sends("project", wire.get_project_metrics, _metrics, "Show the metrics of the project.")
+metrics.sends("topic", wire.get_topic_metrics, _metrics, "Show the metrics of a topic.", TOPIC)
+metrics.sends("subscription", wire.get_subscription_metrics, _metrics,
+    "Show the metrics of a subscription.", SUBSCRIPTION)  # fmt: skip
 
 
 @metrics.shows(_usage)

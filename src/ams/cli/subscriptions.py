@@ -6,11 +6,11 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from ams.cli.arguments import SubscriptionName, Texts, argument, option, snapshot_names, topic_names
-from ams.cli.command import Columns, CommandGroup, OptionSet, PageOptions, Session, columns_of, table
+from ams.cli.arguments import SUBSCRIPTION, SubscriptionName, Texts, argument, option, snapshot_names, topic_names
+from ams.cli.command import PAGE, Columns, CommandGroup, OptionSet, Session, columns_of, facts, named, table
 from ams.cli.exit_codes import Usage
 from ams.cli.output import emit, fields, json_line, note, short_name
-from ams.cli.rights import SUBSCRIPTION, NoUsers, Users
+from ams.cli.rights import SUBSCRIPTION_LIST, NoUsers, Users, acl_text
 from ams.cli.times import seconds_of, time_of, whole_seconds
 from ams.cli.top import counts
 from ams.client import wire
@@ -21,9 +21,10 @@ app = CommandGroup(
     "ams subs create watering --topic readings --ack-deadline 60",
     "ams subs offsets watering",
     "ams subs seek watering --to oldest",
+    of_project=True,
 )
 
-snapshots = CommandGroup("ams snapshots create before-upgrade workers", "ams snapshots list")
+snapshots = CommandGroup("ams snapshots create before-upgrade workers", "ams snapshots list", of_project=True)
 
 EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC)
 """Before and after every message."""
@@ -75,7 +76,7 @@ class Keeping(OptionSet):
         return {name: value for name, value in fields.items() if value is not None}
 
 
-Seconds = Annotated[int, argument("SECONDS", "0 to 600.")]
+SECONDS = {"seconds": Annotated[int, argument("SECONDS", "0 to 600.")]}
 _UNSET = {
     "retry": "retry_policy",
     "dead-letters": "dead_letter_policy",
@@ -92,30 +93,14 @@ def _span(text: str) -> str | None:
     return f"{seconds:.3f}".rstrip("0").rstrip(".") + "s"
 
 
-def _parallel_fields(subscription: wire.Subscription) -> dict[str, str]:
-    if not subscription.type:
-        return {}
-    retry, dead, expiry = subscription.retry_policy, subscription.dead_letter_policy, subscription.expiration_policy
-    topic = short_name(dead.dead_letter_topic) if dead else ""
-    facts = {
-        "type": subscription.type,
-        "retry": f"after {retry.minimum_backoff} to {retry.maximum_backoff}" if retry else "at once",
-        "dead letters": f"to {topic} after {dead.max_delivery_attempts} attempts" if dead else "",
-        "filter": subscription.filter,
-        "ordering": "by key" if subscription.enable_message_ordering else "",
-        "exactly once": "yes" if subscription.enable_exactly_once_delivery else "",
-        "retains acked": "yes" if subscription.retain_acked_messages else "",
-        "expires": f"unused for {expiry.ttl}" if expiry else "",
-        "retention": subscription.message_retention_duration,
-        "detached": "yes: it gets nothing any more" if subscription.detached else "",
-    }
-    return {name: fact for name, fact in facts.items() if fact}
-
-
 def _fields(subscription: wire.Subscription) -> dict[str, str]:
-    push = subscription.push_config
-    topic = short_name(str(push.get("deadLetterTopic", "")))
+    push, dead = subscription.push_config, subscription.dead_letter_policy
+    topic, attempts = push.get("deadLetterTopic", ""), push.get("maxDeliveryAttempts")
+    if dead:
+        topic, attempts = dead.dead_letter_topic, dead.max_delivery_attempts
     waits = bool(push.get("pushEndpoint")) and not push.get("verified")
+    retry, expiry = subscription.retry_policy, subscription.expiration_policy
+    again = f"after {retry.minimum_backoff} to {retry.maximum_backoff}" if retry else "at once"
     return {
         "subscription": short_name(subscription.name),
         "topic": short_name(subscription.topic),
@@ -125,9 +110,17 @@ def _fields(subscription: wire.Subscription) -> dict[str, str]:
         "push": str(push.get("pushEndpoint") or push.get("mattermostUrl") or ""),
         "verified": "no: serve the hash, then ams subs verify-push" if waits else "",
         "hash": str(push.get("verificationHash", "")) if waits else "",
-        "dead letters": f"to {topic} after {push.get('maxDeliveryAttempts')} attempts" if topic else "",
+        "dead letters": f"to {short_name(str(topic))} after {attempts} attempts" if topic else "",
         "push status": subscription.push_status,
-        **_parallel_fields(subscription),
+        "type": subscription.type,
+        "retry": again if subscription.type else "",
+        "filter": subscription.filter,
+        "ordering": "by key" if subscription.enable_message_ordering else "",
+        "exactly once": "yes" if subscription.enable_exactly_once_delivery else "",
+        "retains acked": "yes" if subscription.retain_acked_messages else "",
+        "expires": f"unused for {expiry.ttl}" if expiry else "",
+        "retention": subscription.message_retention_duration,
+        "detached": "yes: it gets nothing any more" if subscription.detached else "",
     }
 
 
@@ -153,11 +146,9 @@ def create(
     if bool(topic) == bool(topic_too):
         raise Usage(f"name one topic: ams subs create {subscription} TOPIC, or --topic TOPIC")
     options = wire.ParallelOptions(
-        filter=filter_ or None,
-        enable_message_ordering=ordering or None,
-        **redelivery.given_fields,
+        filter=filter_ or None, enable_message_ordering=ordering or None, **redelivery.given_fields,
         **keeping.given_fields,
-    )
+    )  # fmt: skip
     if kind == "ordered" and options != wire.ParallelOptions():
         raise Usage("those are options of a parallel subscription: give --type parallel")
     there = session.client.project(session.project).subscription(subscription)
@@ -183,7 +174,7 @@ def update(
     return wire.update_subscription(session.project, subscription, wire.SubscriptionChanges(**said, **none))
 
 
-@app.lists(
+app.lists(
     "subscriptions",
     {
         "SUBSCRIPTION": lambda each: short_name(each.name),
@@ -191,48 +182,26 @@ def update(
         "DEADLINE": lambda each: f"{each.ack_deadline_seconds}s",
         "CREATED": "created_on",
     },
-)
-def list_(session: Session, page: PageOptions) -> Call[wire.Subscriptions]:
-    """List the subscriptions of the project, newest first."""
-    return wire.list_subscriptions(session.project, **page.query)
+)(app.sending(wire.list_subscriptions, "List the subscriptions of the project, newest first.", PAGE))
+app.sends("show", wire.get_subscription, _fields, "Show one subscription.", SUBSCRIPTION)
+app.sends(
+    "detach", wire.detach_subscription, "subscription {subscription} detached",
+    "Let a parallel subscription get nothing any more, for good; what was to come is dropped.", SUBSCRIPTION,
+)  # fmt: skip
+app.sends("delete", wire.delete_subscription, "subscription {subscription} deleted",
+    "Remove a subscription and its cursor.", SUBSCRIPTION)  # fmt: skip
 
 
-@app.shows(_fields)
-def show(session: Session, subscription: SubscriptionName) -> Call[wire.Subscription]:
-    """Show one subscription."""
-    return wire.get_subscription(session.project, subscription)
-
-
-@app.confirms("subscription {subscription} detached")
-def detach(session: Session, subscription: SubscriptionName) -> Call[None]:
-    """Let a parallel subscription get nothing any more, for good; what was to come is dropped."""
-    return wire.detach_subscription(session.project, subscription)
-
-
-@app.confirms("subscription {subscription} deleted")
-def delete(session: Session, subscription: SubscriptionName) -> Call[None]:
-    """Remove a subscription and its cursor."""
-    return wire.delete_subscription(session.project, subscription)
-
-
-def _offsets(found: wire.Offsets) -> dict[str, str]:
-    values = {
-        "oldest": found.min,
-        "next": found.current,
-        "end": found.max,
-        "backlog": found.max - found.current - (found.acknowledged or 0),
-        "acknowledged above": found.acknowledged,
-        "on lease": found.leased,
-        "waiting": found.waiting,
-        "blocked": found.blocked,
-    }
-    return {name: _number(value) for name, value in values.items()}
-
-
-@app.shows(_offsets)
-def offsets(session: Session, subscription: SubscriptionName) -> Call[wire.Offsets]:
-    """Show where a subscription stands."""
-    return wire.get_offsets(session.project, subscription)
+_OFFSETS: Columns = {
+    "oldest": "min",
+    "next": "current",
+    "end": "max",
+    "backlog": lambda each: each.max - each.current - (each.acknowledged or 0),
+    "acknowledged above": "acknowledged",
+    "on lease": "leased",
+    **named("waiting", "blocked"),
+}
+app.sends("offsets", wire.get_offsets, _OFFSETS, "Show where a subscription stands.", SUBSCRIPTION)
 
 
 @app.does()
@@ -276,22 +245,15 @@ def seek(
     session.show(found, f"subscription {subscription} moved to {found.current}")
 
 
-@app.confirms("subscription {subscription} has {seconds} seconds to acknowledge")
-def ack_deadline(session: Session, subscription: SubscriptionName, seconds: Seconds) -> Call[None]:
-    """Change how long after a pull messages may be acknowledged."""
-    return wire.modify_ack_deadline(session.project, subscription, seconds)
-
-
-@app.does()
-def acl(session: Session, subscription: SubscriptionName) -> None:
-    """Show who may consume."""
-    SUBSCRIPTION.show(session, subscription)
+app.sends("ack-deadline", wire.modify_ack_deadline, "subscription {subscription} has {seconds} seconds to acknowledge",
+    "Change how long after a pull messages may be acknowledged.", SUBSCRIPTION | SECONDS)  # fmt: skip
+app.sends("acl", wire.get_subscription_acl, acl_text, "Show who may consume.", SUBSCRIPTION)
 
 
 @app.does()
 def set_acl(session: Session, subscription: SubscriptionName, users: Users = None, none: NoUsers = False) -> None:
     """Set the users who may consume; this replaces the list."""
-    SUBSCRIPTION.replace(session, subscription, users, none=none)
+    SUBSCRIPTION_LIST.replace(session, subscription, users, none=none)
 
 
 @app.shows(_fields)
@@ -322,27 +284,18 @@ def push_config(
     if sum(map(bool, (url, mattermost, none))) != 1:
         raise Usage("give one of --url, --mattermost and --none")
     wanted = wire.PushConfig(
-        type="mattermost" if mattermost else "http_endpoint",
-        push_endpoint=url,
-        max_messages=max_messages,
+        type="mattermost" if mattermost else "http_endpoint", push_endpoint=url, max_messages=max_messages,
         authorization_header=wire.AuthorizationHeader(type=authorization),
-        retry_policy=wire.RetryPolicy(type=retry, period=period),
-        mattermost_url=mattermost,
-        mattermost_username=username,
-        mattermost_channel=channel,
-        base64_decode=base64_decode,
-        dead_letter_topic=dead_letter_topic,
-        max_delivery_attempts=max_attempts,
-        max_outstanding=max_outstanding,
-    )
+        retry_policy=wire.RetryPolicy(type=retry, period=period), mattermost_url=mattermost,
+        mattermost_username=username, mattermost_channel=channel, base64_decode=base64_decode,
+        dead_letter_topic=dead_letter_topic, max_delivery_attempts=max_attempts, max_outstanding=max_outstanding,
+    )  # fmt: skip
     session.call(wire.modify_push_config(session.project, subscription, None if none else wanted))
     return wire.get_subscription(session.project, subscription)
 
 
-@app.confirms("push endpoint of subscription {subscription} verified")
-def verify_push(session: Session, subscription: SubscriptionName) -> Call[None]:
-    """Let the service ask the endpoint for the verification hash; then delivery begins."""
-    return wire.verify_push_endpoint(session.project, subscription)
+app.sends("verify-push", wire.verify_push_endpoint, "push endpoint of subscription {subscription} verified",
+    "Let the service ask the endpoint for the verification hash; then delivery begins.", SUBSCRIPTION)  # fmt: skip
 
 
 @app.shows({"secret": "secret", "the one before ends": "previous_valid_until"})
@@ -359,49 +312,28 @@ def push_secret(
 
 def push_status_text(found: wire.PushStatus) -> str:
     """Write how the delivery of a subscription goes."""
-    error = found.last_error
-    said: list[str] = []
-    if error:
-        status = f"status {error.status}" if error.status else ""
-        said = [error.time, "could not", error.what, status, error.detail]
-    facts = {
-        "state": found.state,
-        "push status": found.push_status,
-        "backlog": _number(found.backlog),
-        "circuit": found.circuit,
-        "batch": _number(found.batch),
-        "outstanding": _number(found.outstanding),
-        "next attempt": found.next_attempt,
-        "last success": found.last_success,
-        "last error": " ".join(filter(None, said)),
-        "delivered": _number(found.delivered),
-        "deliveries": _number(found.deliveries),
-        "failed": _number(found.failed),
-        "dead letters": _number(found.dead or None),
-        "undecodable": _number(found.undecodable or None),
-        "late": _number(found.late or None),
-    }
+    names = ("state", "push_status", "backlog", "circuit", "batch", "outstanding", "next_attempt", "last_success")
+    shown: dict[str, object] = {**facts(named(*names), found)}
+    if error := found.last_error:
+        said = [error.time, "could not", error.what, f"status {error.status}" if error.status else "", error.detail]
+        shown["last error"] = " ".join(filter(None, said))
+    shown |= facts(named("delivered", "deliveries", "failed"), found)
+    shown |= {"dead letters": found.dead or None, "undecodable": found.undecodable or None, "late": found.late or None}
     if not found.attempts:
-        return fields(facts)
-    shown: Columns = {
+        return fields(shown)
+    attempts: Columns = {
         "ATTEMPT": "time",
-        "STATUS": lambda each: str(each.status or "-"),
-        "MS": lambda each: str(each.milliseconds),
-        "MESSAGES": lambda each: str(each.messages),
-        "BYTES": lambda each: str(each.bytes),
+        "STATUS": lambda each: each.status or "-",
+        "MS": "milliseconds",
+        "MESSAGES": "messages",
+        "BYTES": "bytes",
         "ERROR": "error",
     }
-    return f"{fields(facts)}\n\n{table(shown, found.attempts[-SHOWN_ATTEMPTS:])}"
+    return f"{fields(shown)}\n\n{table(attempts, found.attempts[-SHOWN_ATTEMPTS:])}"
 
 
-def _number(number: int | None) -> str:
-    return "" if number is None else str(number)
-
-
-@app.shows(push_status_text)
-def push_status(session: Session, subscription: SubscriptionName) -> Call[wire.PushStatus]:
-    """Show how delivery to the endpoint goes, and the last attempts."""
-    return wire.get_push_status(session.project, subscription)
+app.sends("push-status", wire.get_push_status, push_status_text,
+    "Show how delivery to the endpoint goes, and the last attempts.", SUBSCRIPTION)  # fmt: skip
 
 
 def moment(text: str) -> datetime:
@@ -412,7 +344,7 @@ def moment(text: str) -> datetime:
         raise Usage(f"{text!r} is not oldest, end, an offset, or a time such as 2024-03-05T10:20:30Z") from None
 
 
-SnapshotName = Annotated[str, argument("SNAPSHOT", "Name of the snapshot.", snapshot_names)]
+SNAPSHOT = {"snapshot": Annotated[str, argument("SNAPSHOT", "Name of the snapshot.", snapshot_names)]}
 
 _SNAPSHOT: Columns = {
     "snapshot": lambda each: short_name(each.name),
@@ -422,25 +354,10 @@ _SNAPSHOT: Columns = {
 }
 
 
-@snapshots.shows(_SNAPSHOT, name="create")
-def create_snapshot(session: Session, snapshot: SnapshotName, subscription: SubscriptionName) -> Call[wire.Snapshot]:
-    """Remember where a parallel subscription stands."""
-    return wire.create_snapshot(session.project, snapshot, subscription)
-
-
-@snapshots.lists("snapshots", columns_of(_SNAPSHOT, *_SNAPSHOT))
-def list_snapshots(session: Session, page: PageOptions) -> Call[wire.Snapshots]:
-    """List the snapshots of the project, newest first."""
-    return wire.list_snapshots(session.project, **page.query)
-
-
-@snapshots.shows(_SNAPSHOT, name="show")
-def show_snapshot(session: Session, snapshot: SnapshotName) -> Call[wire.Snapshot]:
-    """Show one snapshot."""
-    return wire.get_snapshot(session.project, snapshot)
-
-
-@snapshots.confirms("snapshot {snapshot} deleted", name="delete")
-def delete_snapshot(session: Session, snapshot: SnapshotName) -> Call[None]:
-    """Remove a snapshot."""
-    return wire.delete_snapshot(session.project, snapshot)
+snapshots.sends("create", wire.create_snapshot, _SNAPSHOT,
+    "Remember where a parallel subscription stands.", SNAPSHOT | SUBSCRIPTION)  # fmt: skip
+snapshots.lists("snapshots", columns_of(_SNAPSHOT, *_SNAPSHOT))(
+    snapshots.sending(wire.list_snapshots, "List the snapshots of the project, newest first.", PAGE)
+)
+snapshots.sends("show", wire.get_snapshot, _SNAPSHOT, "Show one snapshot.", SNAPSHOT)
+snapshots.sends("delete", wire.delete_snapshot, "snapshot {snapshot} deleted", "Remove a snapshot.", SNAPSHOT)

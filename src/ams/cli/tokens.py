@@ -17,7 +17,7 @@ from ams.cli.arguments import Texts, argument, option, subscription_names, token
 from ams.cli.command import CommandGroup, Session, with_options
 from ams.cli.exit_codes import Usage
 from ams.cli.output import emit, note
-from ams.cli.secret_file import new_file, secret_file
+from ams.cli.secret_file import secret_file
 from ams.cli.times import time_text, whole_seconds
 from ams.client import wire
 from ams.client.errors import NotFound
@@ -82,13 +82,9 @@ def create(
     wrong = f"{expires_in!r} is no duration of whole seconds such as 90d, 12h or 90s"
     seconds = None if expires_in is None else whole_seconds(expires_in, wrong)
     wanted = partial(
-        wire.create_token,
-        session.owner(user),
-        name,
-        expires_on=time_text(expires_on) if expires_on is not None else "",
-        expires_in=seconds,
-        rights=given or None,
-    )
+        wire.create_token, session.owner(user), name,
+        expires_on=time_text(expires_on) if expires_on is not None else "", expires_in=seconds, rights=given or None,
+    )  # fmt: skip
     if google_file is not None:
         _create_key(session, wanted, google_file)
         return
@@ -141,7 +137,7 @@ def revoke(session: Session, name: TokenName, user: User = None) -> None:
 def _create_key(session: Session, wanted: Callable[..., Call[wire.NamedToken]], path: str) -> None:
     """Make a key pair, a token with the public key, and a file with the private key, the only copy."""
     project = session.project
-    with new_file(path) as keep:
+    with secret_file(path, new=True) as keep:
         public, private = new_key()
         made = session.call(wanted(public_key=public))
         keep(service_account(project, made, private))

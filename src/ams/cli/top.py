@@ -169,15 +169,12 @@ class ViewWatch:
             )
             for name, each in found.subscriptions.items()
         ]  # fmt: skip
-        values: dict[Order, Callable[[ViewRow], float]] = {
-            "lag": lambda row: row.lag or 0,
-            "age": lambda row: row.oldest_unacked_seconds or 0,
-            "in": lambda row: row.published,
-            "out": lambda row: row.acknowledged or 0,
-            "name": lambda _: 0,
-        }
-        rows = sorted([*subscriptions, *topics], key=lambda row: (-values[order](row), row.topic, row.subscription))
-        return Picture(found.time, rows)
+
+        def rank(row: ViewRow) -> tuple[float, str, str]:
+            largest = {"lag": row.lag, "age": row.oldest_unacked_seconds, "in": row.published, "out": row.acknowledged}
+            return -(largest.get(order) or 0), row.topic, row.subscription
+
+        return Picture(found.time, sorted([*subscriptions, *topics], key=rank))
 
     def _rate(self, value: Callable[[Counts], int]) -> float:
         if self._before is None or self.now is None or time.monotonic() - self._came > MAX_RATE_AGE_SECONDS:
@@ -263,10 +260,7 @@ def _screen() -> Iterator[Callable[[], str]]:
 
 
 def counts(session: Session, topics: Sequence[str], subscriptions: Sequence[str]) -> Iterator[Counts | ClientError]:
-    """Yield counts as they change, or the error while disconnected; reconnects.
-
-    Raises `ClientError` if the service refuses the view or ends it for good.
-    """
+    """Yield counts as they change, or the error while disconnected. Raises `ClientError` if it ends for good."""
     pause = PAUSE
     while True:
         try:

@@ -3,17 +3,18 @@
 from itertools import islice
 from typing import Annotated
 
-from ams.cli.arguments import Duration, SchemaName, TopicName, option, schema_names, subscription_names
-from ams.cli.command import Columns, CommandGroup, PageOptions, Session, columns_of
+from ams.cli.arguments import DURATION, SCHEMA, TOPIC, TopicName, option, schema_names, subscription_names
+from ams.cli.command import PAGE, Columns, CommandGroup, Session, columns_of
 from ams.cli.exit_codes import Usage
 from ams.cli.messages import MessageFilter, read_messages, show_lines
 from ams.cli.output import short_name
-from ams.cli.rights import TOPIC, NoUsers, Users
-from ams.cli.times import retention_seconds, retention_text, time_of
+from ams.cli.rights import TOPIC_LIST, NoUsers, Users, acl_text
+from ams.cli.times import retention_text, time_of
 from ams.client import wire
-from ams.client.wire import Call, TopicOffsets
 
-app = CommandGroup("ams topics create readings", "ams topics list --all -o json", "ams topics set-acl readings sensor")
+app = CommandGroup(
+    "ams topics create readings", "ams topics list --all -o json", "ams topics set-acl readings sensor", of_project=True
+)
 
 Subscription = Annotated[
     str, option("Subscription to the topic, for consumers.", complete=subscription_names, show_default=False)
@@ -29,46 +30,21 @@ _FIELDS: Columns = {
 }
 
 
-@app.shows(_FIELDS)
-def create(
-    session: Session,
-    topic: TopicName,
-    schema: Annotated[
-        str, option("A schema that checks what is published.", metavar="SCHEMA", complete=schema_names)
-    ] = "",
-) -> Call[wire.Topic]:
-    """Make a topic."""
-    return wire.create_topic(session.project, topic, schema=schema)
-
-
-@app.lists("topics", columns_of(_FIELDS, "topic", "created", "schema"))
-def list_(session: Session, page: PageOptions) -> Call[wire.Topics]:
-    """List the topics of the project, newest first."""
-    return wire.list_topics(session.project, **page.query)
-
-
-@app.shows(_FIELDS)
-def show(session: Session, topic: TopicName) -> Call[wire.Topic]:
-    """Show one topic."""
-    return wire.get_topic(session.project, topic)
-
-
-@app.confirms("topic {topic} deleted")
-def delete(session: Session, topic: TopicName) -> Call[None]:
-    """Remove a topic and its messages; its subscriptions stay."""
-    return wire.delete_topic(session.project, topic)
-
-
-@app.shows(_FIELDS)
-def retention(session: Session, topic: TopicName, duration: Duration) -> Call[wire.Topic]:
-    """Say how long messages are kept: a duration such as 7d or 12h, or default for the project's."""
-    return wire.modify_topic_retention(session.project, topic, retention_seconds(duration))
-
-
-@app.shows({"oldest": lambda each: str(each.min), "end": lambda each: str(each.max)})
-def offsets(session: Session, topic: TopicName, subscription: Subscription = "") -> Call[TopicOffsets]:
-    """Show the oldest id kept and the end of a topic."""
-    return wire.get_topic_offsets(session.project, topic, subscription=subscription)
+SCHEMA_OPTION = option("A schema that checks what is published.", metavar="SCHEMA", complete=schema_names)
+app.sends(
+    "create", wire.create_topic, _FIELDS, "Make a topic.", TOPIC | {"schema": (Annotated[str, SCHEMA_OPTION], "")}
+)
+app.lists("topics", columns_of(_FIELDS, "topic", "created", "schema"))(
+    app.sending(wire.list_topics, "List the topics of the project, newest first.", PAGE)
+)
+app.sends("show", wire.get_topic, _FIELDS, "Show one topic.", TOPIC)
+app.sends("delete", wire.delete_topic, "topic {topic} deleted",
+    "Remove a topic and its messages; its subscriptions stay.", TOPIC)  # fmt: skip
+app.sends("retention", wire.modify_topic_retention, _FIELDS,
+    "Say how long messages are kept: a duration such as 7d or 12h, or default for the project's.",
+    TOPIC | DURATION)  # fmt: skip
+app.sends("offsets", wire.get_topic_offsets, {"oldest": "min", "end": "max"},
+    "Show the oldest id kept and the end of a topic.", TOPIC | {"subscription": (Subscription, "")})  # fmt: skip
 
 
 @app.does()
@@ -116,25 +92,16 @@ def browse(
     show_lines(session, islice(filter(is_shown, found), most))
 
 
-@app.does()
-def acl(session: Session, topic: TopicName) -> None:
-    """Show who may publish."""
-    TOPIC.show(session, topic)
+app.sends("acl", wire.get_topic_acl, acl_text, "Show who may publish.", TOPIC)
 
 
 @app.does()
 def set_acl(session: Session, topic: TopicName, users: Users = None, none: NoUsers = False) -> None:
     """Set the users who may publish; this replaces the list."""
-    TOPIC.replace(session, topic, users, none=none)
+    TOPIC_LIST.replace(session, topic, users, none=none)
 
 
-@app.confirms("schema {schema} attached to topic {topic}")
-def attach_schema(session: Session, topic: TopicName, schema: SchemaName) -> Call[None]:
-    """Let a schema check what is published from now on."""
-    return wire.attach_schema(session.project, topic, schema)
-
-
-@app.confirms("topic {topic} takes any message")
-def detach_schema(session: Session, topic: TopicName) -> Call[None]:
-    """Let any message be published from now on."""
-    return wire.detach_schema(session.project, topic)
+app.sends("attach-schema", wire.attach_schema, "schema {schema} attached to topic {topic}",
+    "Let a schema check what is published from now on.", TOPIC | SCHEMA)  # fmt: skip
+app.sends("detach-schema", wire.detach_schema, "topic {topic} takes any message",
+    "Let any message be published from now on.", TOPIC)  # fmt: skip

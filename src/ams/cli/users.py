@@ -1,15 +1,16 @@
 """`ams users`, `members`, `registrations` and `admin`: the users of the service, and their tokens."""
 
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Annotated, Literal
 
 import msgspec
 
-from ams.cli.arguments import MemberName, Texts, UserName, argument, option, project_names
-from ams.cli.command import Columns, CommandGroup, OptionSet, PageOptions, Session, columns_of, facts
+from ams.cli.arguments import MEMBER, USER, Arguments, MemberName, Texts, UserName, argument, option, project_names
+from ams.cli.command import PAGE, Columns, CommandGroup, OptionSet, PageOptions, Session, columns_of, facts, named
 from ams.cli.exit_codes import Usage
 from ams.cli.installation import rotate_key
-from ams.cli.output import note
+from ams.cli.output import cell, note
 from ams.client import wire
 from ams.client.errors import NotAuthenticated
 from ams.client.wire import Call
@@ -19,7 +20,9 @@ app = CommandGroup(
     "ams users update sensor --organization Greenhouse",
     "ams users list --member-of garden --all",
 )
-members = CommandGroup("ams members create sensor --role publisher", "ams members update sensor --role consumer")
+members = CommandGroup(
+    "ams members create sensor --role publisher", "ams members update sensor --role consumer", of_project=True
+)
 registrations = CommandGroup()
 tokens = CommandGroup(help="Tokens of users.")
 admin = CommandGroup()
@@ -29,9 +32,10 @@ admin.command()(rotate_key)
 Email = Annotated[str | None, option("Address.")]
 ServiceRoles = Annotated[Texts, option("May be repeated.", metavar="ROLE")]
 ProjectRoles = Annotated[Texts, option("Role in a project; may be repeated.", metavar="PROJECT=ROLE")]
-MemberRoles = Annotated[Texts, option("project_admin, publisher or consumer; may be repeated.", metavar="ROLE")]
-Uuid = Annotated[str, argument("UUID", "The registration, as listed.")]
-Comment = Annotated[str, option("Why; kept with the registration.")]
+_ROLE = option("project_admin, publisher or consumer; may be repeated.", "--role", metavar="ROLE")
+ROLES: Arguments = {"roles": (Annotated[list[str], _ROLE], [])}
+UUID = {"uuid": Annotated[str, argument("UUID", "The registration, as listed.")]}
+COMMENT = {"comment": (Annotated[str, option("Why; kept with the registration.")], "")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,23 +57,13 @@ def _without_tokens(found: wire.Users) -> wire.Users:
     return msgspec.structs.replace(found, users=[_without_token(each) for each in found.users])
 
 
-def _projects(user: wire.User) -> str:
-    return "; ".join(f"{each.project}: {', '.join(each.roles) or 'no role'}" for each in user.projects)
-
-
 _FIELDS: Columns = {
     "user": "name",
-    "uuid": "uuid",
-    "token": "token",
-    "email": "email",
+    **named("uuid", "token", "email"),
     "name": lambda each: f"{each.first_name} {each.last_name}".strip(),
-    "organization": "organization",
-    "description": "description",
-    "service roles": lambda each: ", ".join(each.service_roles),
-    "projects": _projects,
-    "created": "created_on",
-    "modified": "modified_on",
-    "created by": "created_by",
+    **named("organization", "description", "service_roles"),
+    "projects": lambda user: "; ".join(f"{each.project}: {cell(each.roles) or 'no role'}" for each in user.projects),
+    **named("created_on", "modified_on", "created_by"),
 }
 _COLUMNS = columns_of(_FIELDS, "user", "email", "service roles", "projects", "created")
 
@@ -85,10 +79,7 @@ def list_(
     return wire.list_users(project=member_of, details=True, **page.query)
 
 
-@app.shows(_FIELDS, shown=_without_token)
-def show(session: Session, user: UserName) -> Call[wire.User]:
-    """Show one user; the token is not shown."""
-    return wire.get_user(user)
+app.sends("show", wire.get_user, _FIELDS, "Show one user; the token is not shown.", USER, shown=_without_token)
 
 
 @app.shows(_FIELDS)
@@ -116,10 +107,7 @@ def update(
     return wire.update_user(user, details)
 
 
-@app.confirms("user {user} deleted")
-def delete(session: Session, user: UserName) -> Call[None]:
-    """Remove a user; the token is dead at once."""
-    return wire.delete_user(user)
+app.sends("delete", wire.delete_user, "user {user} deleted", "Remove a user; the token is dead at once.", USER)
 
 
 def memberships(pairs: list[str]) -> list[wire.Grant]:
@@ -138,35 +126,21 @@ def _details(person: Person, service_roles: Texts, roles: Texts, *, name: str | 
     return wire.UserDetails(name=name, service_roles=service_roles or None, projects=granted, **asdict(person))
 
 
-@members.lists("users", _COLUMNS, shown=_without_tokens)
-def list_members(session: Session, page: PageOptions) -> Call[wire.Users]:
-    """List the members, newest user first."""
-    return wire.list_members(session.project, details=True, **page.query)
-
-
-@members.shows(_FIELDS, shown=_without_token, name="show")
-def show_member(session: Session, user: MemberName) -> Call[wire.User]:
-    """Show one member; the token is not shown."""
-    return wire.get_member(session.project, user)
-
-
-@members.shows(_FIELDS, name="create")
-def create_member(session: Session, user: UserName, role: MemberRoles = None, email: Email = None) -> Call[wire.User]:
-    """Make a new user who is a member, and show the token."""
-    return wire.create_member(session.project, user, role or (), email=email)
-
-
-@members.shows(_FIELDS, shown=_without_token, name="add")
-def add_member(session: Session, user: UserName, role: MemberRoles = None) -> Call[wire.User]:
-    """Make an existing user a member."""
-    return wire.add_member(session.project, user, role or ())
+members.lists("users", _COLUMNS, shown=_without_tokens)(
+    members.sending(partial(wire.list_members, details=True), "List the members, newest user first.", PAGE)
+)
+members.sends("show", wire.get_member, _FIELDS,
+    "Show one member; the token is not shown.", MEMBER, shown=_without_token)  # fmt: skip
+members.sends("create", wire.create_member, _FIELDS,
+    "Make a new user who is a member, and show the token.", USER | ROLES | {"email": (Email, None)})  # fmt: skip
+members.sends("add", wire.add_member, _FIELDS, "Make an existing user a member.", USER | ROLES, shown=_without_token)
 
 
 @members.shows(_FIELDS, shown=_without_token, name="update")
 def update_member(
     session: Session,
     user: MemberName,
-    role: MemberRoles = None,
+    role: Annotated[Texts, _ROLE] = None,
     none: Annotated[bool, option("Take all roles away.", "--none")] = False,
 ) -> Call[wire.User]:
     """Say which roles a member has in the project; this replaces them."""
@@ -175,16 +149,10 @@ def update_member(
     return wire.update_member(session.project, user, role or ())
 
 
-@members.shows(_FIELDS, name="refresh-token")
-def refresh_member_token(session: Session, user: MemberName) -> Call[wire.User]:
-    """Give a member a new token and show it; the old one is dead at once."""
-    return wire.refresh_member_token(session.project, user)
-
-
-@members.confirms("user {user} is no member of {session.project} any more", name="remove")
-def remove_member(session: Session, user: MemberName) -> Call[None]:
-    """End a membership; the user stays."""
-    return wire.remove_member(session.project, user)
+members.sends("refresh-token", wire.refresh_member_token, _FIELDS,
+    "Give a member a new token and show it; the old one is dead at once.", MEMBER)  # fmt: skip
+members.sends("remove", wire.remove_member, "user {user} is no member of {session.project} any more",
+    "End a membership; the user stays.", MEMBER)  # fmt: skip
 
 
 _REGISTRATION: Columns = {
@@ -192,9 +160,7 @@ _REGISTRATION: Columns = {
     "user": "name",
     "email": "email",
     "name": lambda each: f"{each.first_name} {each.last_name}".strip(),
-    "organization": "organization",
-    "description": "description",
-    "status": "status",
+    **named("organization", "description", "status"),
     "registered": "registered_at",
     "decided": "modified_at",
     "decided by": "modified_by",
@@ -223,28 +189,15 @@ def list_registrations(
     return wire.list_registrations(status=status or "", name=user, email=email, organization=organization)
 
 
-@registrations.shows(_REGISTRATION, name="show")
-def show_registration(session: Session, uuid: Uuid) -> Call[wire.Registration]:
-    """Show one registration."""
-    return wire.get_registration(uuid)
+registrations.sends("show", wire.get_registration, _REGISTRATION, "Show one registration.", UUID)
+registrations.sends("accept", wire.accept_registration, _FIELDS,
+    "Make the user who was asked for, and show the token.", UUID)  # fmt: skip
 
 
-@registrations.shows(_FIELDS, name="accept")
-def accept_registration(session: Session, uuid: Uuid) -> Call[wire.User]:
-    """Make the user who was asked for, and show the token."""
-    return wire.accept_registration(uuid)
-
-
-@registrations.confirms("registration {uuid} declined", name="decline")
-def decline_registration(session: Session, uuid: Uuid, comment: Comment = "") -> Call[None]:
-    """Refuse a registration."""
-    return wire.decline_registration(uuid, comment)
-
-
-@registrations.confirms("registration {uuid} deleted", name="delete")
-def delete_registration(session: Session, uuid: Uuid) -> Call[None]:
-    """Forget a registration, decided or not; the user it became stays."""
-    return wire.delete_registration(uuid)
+registrations.sends("decline", wire.decline_registration, "registration {uuid} declined",
+    "Refuse a registration.", UUID | COMMENT)  # fmt: skip
+registrations.sends("delete", wire.delete_registration, "registration {uuid} deleted",
+    "Forget a registration, decided or not; the user it became stays.", UUID)  # fmt: skip
 
 
 @tokens.does("show")

@@ -70,16 +70,9 @@ def work(
         note(f"working on {subscription}, {concurrency} at a time; Ctrl-C ends")
         try:
             done = session.client.with_retry(PATIENCE, _note_retry).work(
-                subscription,
-                programs.run,
-                project=session.project,
-                concurrency=concurrency,
-                prefetch=0,
-                max_lease=lease,
-                grace=seconds,
-                max_messages=max_messages,
-                until_empty=exit_when_empty,
-            )
+                subscription, programs.run, project=session.project, concurrency=concurrency, prefetch=0,
+                max_lease=lease, grace=seconds, max_messages=max_messages, until_empty=exit_when_empty,
+            )  # fmt: skip
         finally:
             programs.kill()
     if session.for_programs:

@@ -2,9 +2,10 @@
 
 import asyncio
 import copy
+import math
 import ssl
 import threading
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, TypeVar, Unpack
@@ -24,7 +25,7 @@ from ams.client.messages import (
     WorkOptions,
     ack_ids_of,
 )
-from ams.client.plans import DEFAULT, Consuming, Deliver, OnRetry, Outcome, Pause, Plan, Planner, Retry, Send
+from ams.client.plans import DEFAULT, Consuming, OnRetry, Outcome, Plan, Planner, Response, Retry, Step
 from ams.client.wire import Offsets
 from ams.client.wire import authn as logins
 from ams.client.wire.call import Call
@@ -69,24 +70,27 @@ class AsyncConnections:
                 return result
             outcome = await self.do(step)
 
-    async def do(self, step: Send | Pause) -> Outcome:
+    async def do(self, step: Step) -> Outcome:
         """Do a step; raise `Closed` when it can no longer be done."""
-        if isinstance(step, Send):
-            return await self._send(step.call)
+        if isinstance(step, Call):
+            return await self._send(step)
         try:
-            await asyncio.wait_for(self._closing.wait(), step.seconds)
+            await asyncio.wait_for(self._closing.wait(), step)
         except TimeoutError:
             return None
         raise Closed("the client is closed")
 
     async def _send(self, call: Call[Any]) -> Outcome:
-        arguments = transport.request_arguments(call)
         with self._lock:
             if self.is_closed:
                 raise Closed("the client is closed")
             self._sending += 1
         try:
-            return transport.response_of(await self._http.request(call.method, call.path, **arguments))
+            answer = await self._http.request(
+                call.method, call.path, params=dict(call.query), content=call.body, headers=dict(call.headers)
+            )
+            retry_after, version = (answer.headers.get(name, "") for name in ("retry-after", "etag"))
+            return Response(answer.status_code, answer.content, retry_after, version)
         except httpx.HTTPError as error:
             return transport.failure(error, self._endpoint)
         finally:
@@ -181,7 +185,7 @@ class AsyncClient:
 
     async def call(self, call: Call[T]) -> T:
         """Send a call and return its answer read; raise a `ClientError` for anything else."""
-        return await self._run(self._plans.ask(call))
+        return await self._connections.carry_out(self._plans.ask(call))
 
     async def work(
         self, subscription: str, handler: AsyncHandler, *, project: str, **options: Unpack[WorkOptions]
@@ -193,21 +197,18 @@ class AsyncClient:
         """Return a project to work in; nothing is asked yet."""
         return AsyncProject(self, name)
 
-    async def _run(self, plan: Plan[T]) -> T:
-        return await self._connections.carry_out(plan)
-
     async def _iterate(self, plan: Consuming) -> AsyncIterator[ReceivedMessage]:
         outcome: Outcome = None
         while True:
             try:
                 step = plan.send(outcome)
-                outcome = None if isinstance(step, Deliver) else await self._connections.do(step)
+                outcome = None if isinstance(step, ReceivedMessage) else await self._connections.do(step)
             except (StopIteration, Closed):
                 return
-            if isinstance(step, Deliver):
+            if isinstance(step, ReceivedMessage):
                 if self._connections.is_closed:
                     return
-                yield step.message
+                yield step
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +249,9 @@ class AsyncTopic:
         `key`, at most 255 characters, is the idempotency key: publishing the same messages under the same key again
         stores nothing and returns the first ids, also from another process. Without one each call has a new key.
         """
-        return await self.client._run(self.client._plans.publish(self.project, self.name, messages, key))
+        return await self.client._connections.carry_out(
+            self.client._plans.publish(self.project, self.name, messages, key)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,7 +270,7 @@ class AsyncSubscription:
         `parallel` are the options of a parallel subscription; without them it is an ordered one.
         """
         plan = self.client._plans.subscribe(self.project, self.name, topic, ack_deadline, parallel)
-        return await self.client._run(plan)
+        return await self.client._connections.carry_out(plan)
 
     async def update(self, changes: wire.SubscriptionChanges) -> wire.Subscription:
         """Change options of a parallel subscription, those that `changes` names; `Conflict` for an ordered one."""
@@ -293,7 +296,9 @@ class AsyncSubscription:
 
         With `wait`, a pull that finds nothing waits a few seconds for a first message.
         """
-        return await self.client._run(self.client._plans.pull(self.project, self.name, max_messages, wait))
+        return await self.client._connections.carry_out(
+            self.client._plans.pull(self.project, self.name, max_messages, wait)
+        )
 
     async def acknowledge(self, messages: Acknowledged) -> None:
         """Say that messages are done, of an ordered subscription all before them too.
@@ -301,25 +306,29 @@ class AsyncSubscription:
         Raises `AckTimeout` if some ids are too late, or out of order under exactly-once delivery. For a parallel
         subscription its `late` lists them, and the others are done.
         """
-        await self.client._run(self.client._plans.acknowledge(self.project, self.name, ack_ids_of(messages)))
+        await self._send_ids(messages, lambda ids: wire.acknowledge(self.project, self.name, ids))
 
     async def nack(self, messages: Acknowledged, delay: float | None = None) -> None:
         """Give messages of a parallel subscription back: they have failed, and come again.
 
         After `delay` seconds, 0 to 600 and rounded up, absent = as the retry policy says. Raises as `acknowledge`.
         """
-        await self.client._run(self.client._plans.nack(self.project, self.name, ack_ids_of(messages), delay))
+        seconds = None if delay is None else math.ceil(delay)
+        await self._send_ids(messages, lambda ids: wire.nack(self.project, self.name, ids, delay=seconds))
 
     async def release(self, messages: Acknowledged) -> None:
         """Give messages of a parallel subscription back that nobody has worked on.
 
         They come again at once, and have not failed. Raises as `acknowledge`.
         """
-        await self.client._run(self.client._plans.release(self.project, self.name, ack_ids_of(messages)))
+        await self._send_ids(messages, lambda ids: wire.nack(self.project, self.name, ids, failed=False))
 
     async def extend(self, messages: Acknowledged, seconds: int) -> None:
         """Keep messages of a parallel subscription for so many seconds from now, 1 to 600; raises as `acknowledge`."""
-        await self.client._run(self.client._plans.extend(self.project, self.name, ack_ids_of(messages), seconds))
+        await self._send_ids(messages, lambda ids: wire.extend(self.project, self.name, ids, seconds))
+
+    async def _send_ids(self, messages: Acknowledged, call: Callable[[Sequence[str]], Call[None]]) -> None:
+        await self.client._connections.carry_out(self.client._plans.in_parts(ack_ids_of(messages), call))
 
     async def work(self, handler: AsyncHandler, **options: Unpack[WorkOptions]) -> Worked:
         """Give the messages of a parallel subscription to a handler, several at a time, until told to stop.

@@ -23,9 +23,8 @@ from ams.client.transport import LOOPBACK, host
 TOKEN_VARIABLES = ("AMS_TOKEN", "AMS_TOKEN_FILE", "AMS_BEARER_TOKEN", "AMS_BEARER_TOKEN_FILE")
 """Variables that hold or name a token."""
 LOCAL_FOLDER = "ams-data"
-_OF_AMS = ("endpoint", "token", "token_file", "bearer_token_file", "project", "ca")
 _OF_AUTHN = ("authn_endpoint", "authn_key", "authn_key_file", "authn_ca")
-KEYS = (*_OF_AMS, *_OF_AUTHN)  # keys of a profile
+KEYS = ("endpoint", "token", "token_file", "bearer_token_file", "project", "ca", *_OF_AUTHN)  # keys of a profile
 _FILES = ("token_file", "bearer_token_file", "ca", "authn_key_file", "authn_ca")
 CURRENT = "current"
 OPTION, VARIABLE = "an option", "a variable"  # places of settings
@@ -81,13 +80,8 @@ def connection(options: SettingsSource, profile: str | None, environment: Mappin
     endpoint = endpoint_of(_first(sources, "endpoint") or ("https://localhost:8080" if local else None))
     if local and _is_local(endpoint):
         sources.append(local)
-    login = _login(sources)
-    bearer: Bearer | None = login.bearer_token
-    if login.bearer_token_file:
-        bearer = BearerFile(os.path.abspath(login.bearer_token_file))
-        bearer()  # raises before any request
-    project, ca_file = _first(sources, "project"), _first(sources, "ca")
-    return ConnectionSettings(endpoint, _secret([login], "token"), project, ca_file, bearer, _place_of(login))
+    token, bearer, place = _login(sources)
+    return ConnectionSettings(endpoint, token, _first(sources, "project"), _first(sources, "ca"), bearer, place)
 
 
 def authn_connection(
@@ -156,26 +150,26 @@ def _first(sources: list[SettingsSource], field: str) -> str | None:
     return next((value for value in values if value), None)
 
 
-def _login(sources: list[SettingsSource]) -> SettingsSource:
+def _login(sources: list[SettingsSource]) -> tuple[str, Bearer | None, str]:
+    """Return token, bearer token and their place, from the first source that has one of them."""
     for source in sources:
-        bearer = source.bearer_token or source.bearer_token_file
-        if bearer and (source.token or source.token_file):
+        bearer, token = source.bearer_token or source.bearer_token_file, source.token or source.token_file
+        if bearer and token:
             raise BadConnection("a token and a bearer token were given in one place; give one of them")
         if source.bearer_token and source.bearer_token_file:
             raise BadConnection("a bearer token and a bearer token file were given in one place; give one of them")
-        if bearer or source.token or source.token_file:
-            return source
-    return SettingsSource()
-
-
-def _place_of(source: SettingsSource) -> str:
-    for kind in ("token", "bearer_token"):
-        said, path = getattr(source, kind), getattr(source, f"{kind}_file")
-        if path:
-            return f"file {path}" + (f" of {source.place}" if source.place else "")
-        if said:
-            return {OPTION: f"--{kind}", VARIABLE: f"AMS_{kind.upper()}"}.get(source.place, source.place)
-    return ""
+        if path := source.bearer_token_file or source.token_file:
+            place = f"file {path}" + (f" of {source.place}" if source.place else "")
+        else:
+            kind = "bearer_token" if bearer else "token"
+            place = {OPTION: f"--{kind}", VARIABLE: f"AMS_{kind.upper()}"}.get(source.place, source.place)
+        if source.bearer_token_file:
+            file = BearerFile(os.path.abspath(source.bearer_token_file))
+            file()  # raises before any request
+            return "", file, place
+        if bearer or token:
+            return _secret([source], "token"), source.bearer_token, place
+    return "", None, ""
 
 
 def _secret(sources: list[SettingsSource], field: str) -> str:

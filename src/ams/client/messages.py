@@ -51,14 +51,10 @@ def incoming(received: wire.ReceivedMessage) -> ReceivedMessage:
     """Decode a pulled message. Raises `ValueError` for an invalid time."""
     message = received.message
     return ReceivedMessage(
-        data=data_of(message),
-        attributes=message.attributes,
-        ordering_key=received.ordering_key,
-        id=message.message_id,
-        publish_time=datetime.fromisoformat(message.publish_time).astimezone(UTC),
-        ack_id=received.ack_id,
-        delivery_attempt=received.delivery_attempt,
-    )
+        data=data_of(message), attributes=message.attributes, ordering_key=received.ordering_key,
+        id=message.message_id, publish_time=datetime.fromisoformat(message.publish_time).astimezone(UTC),
+        ack_id=received.ack_id, delivery_attempt=received.delivery_attempt,
+    )  # fmt: skip
 
 
 def data_of(message: wire.PulledMessage) -> bytes:

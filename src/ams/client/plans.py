@@ -1,18 +1,17 @@
 """Plans of calls without I/O, shared by both clients, and the retry policy.
 
-A plan is a generator of steps: a call to `Send`, a `Pause`, a message to `Deliver` to the loop. It receives the outcome
-of each step and returns the result. `Connections` of a client carry out the steps.
+A plan is a generator of steps: a call to send once, seconds to pause, a message to give to the loop. It receives the
+outcome of each step and returns the result. `Connections` of a client carry out the steps.
 
 Retries use exponential backoff with full jitter: a random pause between 0 and a growing bound. So the clients of a
 service that was away do not return all at once.
 """
 
-import math
 import random
 import time
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 from uuid import uuid4
 
 import msgspec
@@ -78,29 +77,7 @@ def seconds_asked(error: ClientError) -> float:
     return float(asked) if asked.isascii() and asked.isdecimal() else 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
-    """Step: send a call once; the outcome is the answer or the error."""
-
-    call: Call[Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Pause:
-    """Step: wait."""
-
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class Deliver:
-    """Step: give a message to the loop; resume when it asks for the next one."""
-
-    message: ReceivedMessage
-
-
-@dataclass(frozen=True, slots=True)
-class Response:
+class Response(NamedTuple):
     """An undecoded answer."""
 
     status: int
@@ -109,15 +86,15 @@ class Response:
     version: str = ""  # the `ETag`; may be empty
 
 
-Outcome = Response | Unreachable | None  # outcome of a step: for `Send` a response or an error, else None
-Plan = Generator[Send | Pause, Outcome, T]
-Consuming = Generator[Send | Pause | Deliver, Outcome, None]
+Step = Call[Any] | float  # a call to send, or seconds to pause
+Outcome = Response | Unreachable | None  # outcome of a step: of a call a response or an error, else None
+Plan = Generator[Step, Outcome, T]
+Consuming = Generator[Step | ReceivedMessage, Outcome, None]  # resumed when the loop asks for the next message
 OnRetry = Callable[[ClientError, int, float], None]
 """Called with the error, the number of tries, and the seconds until the next one."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Refused:
+class _Refused(NamedTuple):
     """A handled batch whose acknowledgement was refused."""
 
     first: str
@@ -141,17 +118,22 @@ class Planner:
         began = self.now()
         sent = 0
         while True:
-            outcome = yield Send(call)
+            outcome = yield call
             sent += 1
             try:
                 if isinstance(outcome, Unreachable):
                     raise outcome
-                assert outcome is not None, "a Send brings something"
+                assert outcome is not None, "a call brings something"
                 return read(call, outcome, self.endpoint)
             except ClientError as error:
-                if (pause := self._pause(call, error, sent, began)) is None:
+                if self.retry is None or not may_send_again(error, repeatable=call.may_repeat):
                     raise
-            yield Pause(pause)
+                pause = self.retry.pause(sent, self.now() - began, seconds_asked(error), self.chance())
+                if pause is None:
+                    raise
+                if self.on_retry is not None:
+                    self.on_retry(error, sent, pause)
+            yield pause
 
     def publish(self, project: str, topic: str, messages: Sequence[Message], key: str | None) -> Plan[list[str]]:
         """Publish under `key` or a new idempotency key, so that it can be retried; return the ids."""
@@ -181,24 +163,7 @@ class Planner:
         except ValueError:
             raise NotAms(f"{self.endpoint} gives messages without a time") from None
 
-    def acknowledge(self, project: str, subscription: str, ids: Sequence[str]) -> Plan[None]:
-        """Acknowledge messages by their ack ids; of an ordered subscription, all before them too."""
-        yield from self._in_parts(ids, lambda part: wire.acknowledge(project, subscription, part))
-
-    def nack(self, project: str, subscription: str, ids: Sequence[str], delay: float | None) -> Plan[None]:
-        """Negatively acknowledge messages of a parallel subscription; they come again after `delay` seconds."""
-        seconds = None if delay is None else math.ceil(delay)
-        yield from self._in_parts(ids, lambda part: wire.nack(project, subscription, part, delay=seconds))
-
-    def release(self, project: str, subscription: str, ids: Sequence[str]) -> Plan[None]:
-        """Release leases of unhandled messages of a parallel subscription."""
-        yield from self._in_parts(ids, lambda part: wire.nack(project, subscription, part, failed=False))
-
-    def extend(self, project: str, subscription: str, ids: Sequence[str], seconds: int) -> Plan[None]:
-        """Extend leases of a parallel subscription to end `seconds` from now."""
-        yield from self._in_parts(ids, lambda part: wire.extend(project, subscription, part, seconds))
-
-    def _in_parts(self, ids: Sequence[str], call: Callable[[Sequence[str]], Call[None]]) -> Plan[None]:
+    def in_parts(self, ids: Sequence[str], call: Callable[[Sequence[str]], Call[None]]) -> Plan[None]:
         """Send a call for all ids, in parts; then raise `AckTimeout` with the late ones."""
         refused: AckTimeout | None = None
         for start in range(0, len(ids), MAX_REQUEST_ACK_IDS):
@@ -228,12 +193,12 @@ class Planner:
                 comes_again = refused is not None and refused.late and received[0].id == refused.first
                 for message in received:
                     if refused is None or not comes_again or int(message.id) > refused.last:
-                        yield Deliver(message)
+                        yield message
                 refused = yield from self._acknowledge_batch(project, subscription, received, refused)
             elif not follow:
                 return
             elif self.now() - asked < EMPTY_PULL_PAUSE_SECONDS:
-                yield Pause(EMPTY_PULL_PAUSE_SECONDS)
+                yield EMPTY_PULL_PAUSE_SECONDS
 
     def _acknowledge_batch(
         self, project: str, subscription: str, batch: Sequence[ReceivedMessage], before: _Refused | None
@@ -243,21 +208,13 @@ class Planner:
         # An ordered subscription needs only the last id: its ids are offsets.
         ids = [last.ack_id] if last.ack_id.endswith(f":{last.id}") else ack_ids_of(batch)
         try:
-            yield from self.acknowledge(project, subscription, ids)
+            yield from self.in_parts(ids, lambda part: wire.acknowledge(project, subscription, part))
         except (AckTimeout, InvalidInput) as error:
             if times == MAX_REFUSED_ACKS:
                 raise
             all_come_again = isinstance(error, AckTimeout) and not error.late
             return _Refused(batch[0].id, int(last.id), all_come_again, times)
         return None
-
-    def _pause(self, call: Call[T], error: ClientError, sent: int, began: float) -> float | None:
-        if self.retry is None or not may_send_again(error, repeatable=call.may_repeat):
-            return None
-        pause = self.retry.pause(sent, self.now() - began, seconds_asked(error), self.chance())
-        if pause is not None and self.on_retry is not None:
-            self.on_retry(error, sent, pause)
-        return pause
 
 
 def read(call: Call[T], answer: Response, endpoint: str) -> T:

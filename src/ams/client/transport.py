@@ -12,8 +12,6 @@ import httpx
 from ams import __version__
 from ams.client.bearer import AsyncBearer, BearerAuth
 from ams.client.errors import InvalidInput, NotAms, Unreachable, Untrusted, Unusable
-from ams.client.plans import Response
-from ams.client.wire import Call
 
 CONNECT_SECONDS = 5.0
 IDLE_SECONDS = 30.0  # keep-alive of idle connections; shorter than the service's, so that no call uses a closing one
@@ -77,10 +75,7 @@ def beside(endpoint: str) -> str:
 
 
 def trust(endpoint: str, ca: str | None, cert: str | None, key: str | None) -> ssl.SSLContext | None:
-    """Return the TLS context for `endpoint`, None without TLS. Raises `Unusable` for invalid files.
-
-    `ca` is a file or its content.
-    """
+    """Return the TLS context for `endpoint`, None without TLS; `ca` is a file or its content. Raises `Unusable`."""
     if not endpoint.startswith("https:"):
         return None
     text = ca if ca and _PEM in ca else None
@@ -148,10 +143,7 @@ def proxy_to(url: str) -> str | None:
 
 
 def _is_meant(entry: str, host: str, port: int) -> bool:
-    """Return whether an entry of NO_PROXY matches a host: `*`, a domain, an address or a network, perhaps with a port.
-
-    httpx supports neither networks nor all spellings of IPv6 addresses.
-    """
+    """Return whether an entry of NO_PROXY matches a host; httpx knows no networks, nor all spellings of IPv6."""
     name, wanted = _split(entry.strip().lower())
     if not name or (wanted and wanted != str(port)):
         return False
@@ -170,15 +162,3 @@ def _split(entry: str) -> tuple[str, str]:
         return name + (rest if rest.startswith("/") else ""), rest.lstrip(":") if rest.startswith(":") else ""
     name, _, port = entry.rpartition(":")
     return (name, port) if name and ":" not in name and port.isdigit() else (entry, "")
-
-
-def request_arguments(call: Call[Any]) -> dict[str, Any]:
-    """Return the arguments of an httpx request, besides method and path."""
-    return {"params": dict(call.query), "content": call.body, "headers": dict(call.headers)}
-
-
-def response_of(answer: httpx.Response) -> Response:
-    """Return an answer as plans read it."""
-    return Response(
-        answer.status_code, answer.content, answer.headers.get("retry-after", ""), answer.headers.get("etag", "")
-    )

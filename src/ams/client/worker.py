@@ -19,6 +19,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 from ams.client import wire
@@ -26,7 +27,8 @@ from ams.client.async_client import AsyncConnections
 from ams.client.client import Connections
 from ams.client.errors import AckTimeout, ClientError, Closed, Conflict, InvalidInput
 from ams.client.messages import AsyncHandler, Handler, Limits, ReceivedMessage, RetryLater, Worked
-from ams.client.plans import EMPTY_PULL_PAUSE_SECONDS, MAX_REQUEST_ACK_IDS, Plan, Planner, Retry
+from ams.client.plans import EMPTY_PULL_PAUSE_SECONDS, MAX_REQUEST_ACK_IDS, Planner, Retry
+from ams.client.wire import Call
 
 ENDLESS_RETRY = Retry(attempts=None, total=math.inf, longest=4.0)  # waits for the service without end
 LOOKS = 10  # checks of leases per lease time
@@ -236,28 +238,28 @@ class AsyncWorker:
 
     async def _say_of(self, verdict: _Verdict, several: Sequence[_Held]) -> None:
         if verdict.acknowledged:
-            late = await self._late(several, lambda ids: self._plans.acknowledge(*self._place, ids))
-        elif not verdict.failed:
-            late = await self._late(several, lambda ids: self._plans.release(*self._place, ids))
+            call = partial(wire.acknowledge, *self._place)
         else:
-            late = await self._late(several, lambda ids: self._plans.nack(*self._place, ids, verdict.delay))
+            delay = None if verdict.delay is None else math.ceil(verdict.delay)
+            call = partial(wire.nack, *self._place, delay=delay, failed=verdict.failed)
+        late = await self._late(several, call)
         for held in several:
             self._held.pop(held.message.ack_id, None)
             is_late = verdict.acknowledged and (held.lost or held.message.ack_id in late)
             self._counts["late" if is_late else verdict.counted] += 1
         self._freed.set()
 
-    async def _late(self, several: Sequence[_Held], plan: Callable[[list[str]], Plan[None]]) -> set[str]:
+    async def _late(self, several: Sequence[_Held], call: Callable[[Sequence[str]], Call[None]]) -> set[str]:
         ids = [each.message.ack_id for each in several if not each.lost]
         try:
-            await self._connections.carry_out(plan(ids))
+            await self._connections.carry_out(self._plans.in_parts(ids, call))
         except AckTimeout as error:
             return set(error.late or ids)
         except InvalidInput:
             # One is of a deleted subscription that was made again under its name.
             if len(ids) < 2:
                 return set(ids)
-            return {each for held in several for each in await self._late([held], plan)}
+            return {each for held in several for each in await self._late([held], call)}
         return set()
 
     # Leases
@@ -272,7 +274,7 @@ class AsyncWorker:
                 await self._extend([each for each in kept if each.ends - now < self._lease * 3 / 4], now)
 
     async def _extend(self, several: Sequence[_Held], now: float) -> None:
-        late = await self._late(several, lambda ids: self._plans.extend(*self._place, ids, self._lease))
+        late = await self._late(several, lambda ids: wire.extend(*self._place, ids, self._lease))
         for held in several:
             held.ends = now + self._lease
             # Acknowledged messages cannot be extended; the verdict's answer tells if it was late.

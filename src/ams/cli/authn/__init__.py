@@ -15,14 +15,14 @@ from typing import Annotated, Literal
 from ams.cli.arguments import Output, option
 from ams.cli.audit import File, Filters, show
 from ams.cli.authn import bindings, importer, service_types
-from ams.cli.authn.session import AuthnSession, KeyName
-from ams.cli.command import CommandGroup, PageOptions
+from ams.cli.authn.session import KEY, AuthnSession
+from ams.cli.command import CommandGroup, PageOptions, named
 from ams.cli.output import Format, write
 from ams.client import Client
 from ams.client.connection import SettingsSource, authn_connection
 from ams.client.transport import AMS
 from ams.client.transport import host as host_of
-from ams.client.wire import Call, authn
+from ams.client.wire import authn
 from ams.core.settings import environment
 
 app = CommandGroup(
@@ -35,6 +35,7 @@ keys = CommandGroup(
     "ams authn keys create dashboard --scope read",
     "ams authn keys delete dashboard",
     help="Management keys of the certificate service, by name.",
+    session=AuthnSession,
 )
 
 
@@ -50,26 +51,17 @@ app.add_typer(bindings.app, name="bindings")
 app.add_typer(keys, name="keys")
 
 
-@keys.lists("keys", {"KEY": "name", "SCOPE": "scope", "CREATED": "created_on"})
-def list_keys(session: AuthnSession) -> Call[authn.Keys]:
-    """List the keys; none is shown."""
-    return authn.list_keys()
+keys.lists("keys", {"KEY": "name", "SCOPE": "scope", "CREATED": "created_on"})(
+    keys.sending(authn.list_keys, "List the keys; none is shown.")
+)
 
 
-@keys.shows({"name": "name", "scope": "scope", "key": "key", "created": "created_on"}, name="create")
-def create_key(
-    session: AuthnSession,
-    name: KeyName,
-    scope: Annotated[Literal["read", "write"], option("Whether it may write, or read only.")] = "read",
-) -> Call[authn.Key]:
-    """Make a key and show it, this once."""
-    return authn.create_key(name, scope)
-
-
-@keys.confirms("key {name} deleted", name="delete")
-def delete_key(session: AuthnSession, name: KeyName) -> Call[None]:
-    """Take a key away; it opens nothing any more."""
-    return authn.delete_key(name)
+SCOPE = {"scope": (Annotated[Literal["read", "write"], option("Whether it may write, or read only.")], "read")}
+keys.sends(
+    "create", authn.create_key, named("name", "scope", "key", "created_on"), "Make a key and show it, this once.",
+    KEY | SCOPE,
+)  # fmt: skip
+keys.sends("delete", authn.delete_key, "key {name} deleted", "Take a key away; it opens nothing any more.", KEY)
 
 
 @app.command()

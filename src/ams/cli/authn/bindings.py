@@ -7,8 +7,8 @@ from typing import Annotated
 from ams.authn.certificates.certificate import issuer_of, load, subject_of
 from ams.cli.arguments import argument, option, user_names
 from ams.cli.authn import bulk
-from ams.cli.authn.session import AuthnSession, BindingName, service_type_names
-from ams.cli.command import Columns, CommandGroup, table
+from ams.cli.authn.session import BINDING, AuthnSession, BindingName, service_type_names
+from ams.cli.command import Columns, CommandGroup, named, table
 from ams.cli.exit_codes import Usage, file_named
 from ams.client.wire import Call, authn
 from ams.core.distinguished_names import normalise_name, of_certificate
@@ -20,6 +20,7 @@ app = CommandGroup(
     "ams authn bindings find --cert usercert.pem",
     "ams authn bindings import-csv bindings.csv --dry-run",
     help="Bindings: which certificate stands for which user.",
+    session=AuthnSession,
 )
 
 Dn = Annotated[str | None, option("Subject of the certificate, in any spelling.", metavar="DN")]
@@ -47,11 +48,7 @@ _FIELDS: Columns = {
     "user's id": "unique_key",
     "host": "host",
     "service type": "service_uuid",
-    "auth type": "auth_type",
-    "issuer": "issuer",
-    "uuid": "uuid",
-    "created": "created_on",
-    "updated": "updated_on",
+    **named("auth_type", "issuer", "uuid", "created_on", "updated_on"),
     "last login": "last_auth",
 }
 
@@ -64,10 +61,7 @@ def list_(session: AuthnSession, service_type: TypeOption = None, host: HostOpti
     return authn.list_bindings() if not (service_type and host) else authn.list_host_bindings(service_type, host)
 
 
-@app.shows(_FIELDS)
-def show(session: AuthnSession, binding: BindingName) -> Call[authn.Binding]:
-    """Show one binding."""
-    return authn.get_binding(binding)
+app.sends("show", authn.get_binding, _FIELDS, "Show one binding.", BINDING)
 
 
 @app.does()
@@ -135,23 +129,17 @@ def update(
 ) -> Call[authn.Binding]:
     """Change what is given of a binding."""
     changes = authn.BindingFields(
-        name=rename,
-        auth_identifier=_subject(dn, cert),
-        unique_key=_key_of_user(session, user, unique_key),
-        service_uuid=session.call(authn.get_service_type(service_type)).uuid if service_type else None,
-        host=host,
-        auth_type=auth_type,
-        issuer=_subject_of(issuer) if issuer else issuer,
-    )
+        name=rename, auth_identifier=_subject(dn, cert), unique_key=_key_of_user(session, user, unique_key),
+        service_uuid=session.call(authn.get_service_type(service_type)).uuid if service_type else None, host=host,
+        auth_type=auth_type, issuer=_subject_of(issuer) if issuer else issuer,
+    )  # fmt: skip
     if changes == authn.BindingFields():
         raise Usage("say what to change, for example with --user")
     return authn.update_binding(binding, changes)
 
 
-@app.confirms("binding {binding} deleted")
-def delete(session: AuthnSession, binding: BindingName) -> Call[None]:
-    """Remove a binding; a token its user has already stays valid."""
-    return authn.delete_binding(binding)
+app.sends("delete", authn.delete_binding, "binding {binding} deleted",
+    "Remove a binding; a token its user has already stays valid.", BINDING)  # fmt: skip
 
 
 @app.does("import-csv")
@@ -178,7 +166,8 @@ def import_csv(
         raise BadDocument(f"{len(refused)} of {len(reports)} bindings of {file} cannot be; nothing was changed")
     if dry_run:
         return
-    sent = bulk.carry_out(list(planned.values()), {each.name: each.uuid for each in types}, session.call)
+    uuids = {each.name: each.uuid for each in types}
+    sent = [bulk.send_binding(each, uuids, session.call) for each in planned.values()]
     bulk.show(session, sent, applied=True)
     failed = [each for each in sent if each.outcome is bulk.RecordOutcome.REFUSED]
     if failed:

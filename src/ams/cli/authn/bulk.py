@@ -82,14 +82,8 @@ class PlannedBinding:
     """A binding and its planned change."""
 
     wanted: DeclaredBinding
-    outcome: RecordOutcome
-    text: str = ""  # reason of a refusal, or changed fields
+    report: RecordReport  # its text: reason of a refusal, or changed fields
     changes: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def report(self) -> RecordReport:
-        """The plan as a report."""
-        return RecordReport(self.wanted.place, self.wanted.name, self.outcome, self.text)
 
 
 def plan(
@@ -122,20 +116,9 @@ def plan(
         holder = bound.get(each.subject, each.name)
         if not reason and holder != each.name:
             reason = f"the subject is bound there already, by {holder}"
-        planned.append(
-            PlannedBinding(each, RecordOutcome.REFUSED, reason)
-            if reason
-            else _compare_binding(each, there.get(each.name))
-        )
+        refused = PlannedBinding(each, refuse_record(each.place, each.name, reason)) if reason else None
+        planned.append(refused or _compare_binding(each, there.get(each.name)))
     return planned
-
-
-def carry_out(planned: Sequence[PlannedBinding], uuids: Mapping[str, str], ask: Ask) -> list[RecordReport]:
-    """Send the planned changes; `uuids` are those of service types by name. Returns a report of each.
-
-    A refused record does not end it. Raises the `ClientError` of an unreachable service or a wrong key.
-    """
-    return [_send_binding(each, uuids, ask) for each in planned]
 
 
 def show(session: Session, reports: Sequence[RecordReport], *, applied: bool) -> None:
@@ -160,21 +143,21 @@ def _wrong(wanted: DeclaredBinding, kind: authn.ServiceType | None, there: Mappi
 
 def _compare_binding(wanted: DeclaredBinding, there: DeclaredBinding | None) -> PlannedBinding:
     if there is None:
-        return PlannedBinding(wanted, RecordOutcome.MADE)
+        return PlannedBinding(wanted, RecordReport(wanted.place, wanted.name, RecordOutcome.MADE))
     said = {name: getattr(wanted, name) for name in ("service_type", *SAME_FIELDS)}
     changes = {name: value for name, value in said.items() if value not in (None, getattr(there, name))}
-    if not changes:
-        return PlannedBinding(wanted, RecordOutcome.SAME)
-    return PlannedBinding(wanted, RecordOutcome.CHANGED, ", ".join(changes), changes)
+    outcome = RecordOutcome.CHANGED if changes else RecordOutcome.SAME
+    return PlannedBinding(wanted, RecordReport(wanted.place, wanted.name, outcome, ", ".join(changes)), changes)
 
 
-def _send_binding(planned: PlannedBinding, uuids: Mapping[str, str], ask: Ask) -> RecordReport:
+def send_binding(planned: PlannedBinding, uuids: Mapping[str, str], ask: Ask) -> RecordReport:
+    """Send a planned change and report it; raise errors that would hit all. `uuids`: of service types, by name."""
     wanted = planned.wanted
     try:
-        if planned.outcome is RecordOutcome.MADE:
+        if planned.report.outcome is RecordOutcome.MADE:
             said = {name: getattr(wanted, name) or "" for name in SAME_FIELDS}
             ask(authn.create_binding(wanted.name, uuids[wanted.service_type], **said))
-        elif planned.outcome is RecordOutcome.CHANGED:
+        elif planned.report.outcome is RecordOutcome.CHANGED:
             changes = dict(planned.changes)
             if "service_type" in changes:
                 changes["service_uuid"] = uuids[changes.pop("service_type")]
@@ -185,10 +168,7 @@ def _send_binding(planned: PlannedBinding, uuids: Mapping[str, str], ask: Ask) -
 
 
 def read_bindings(path: str, uuid_of: UuidOf) -> Iterator[DeclaredBinding | RecordReport]:
-    """Yield the binding or the error of each line. Raises `BadDocument` for an unreadable file or header.
-
-    Subjects and issuers are normalised.
-    """
+    """Yield the binding of each line, normalised, or its error. Raises `BadDocument` for a bad file or header."""
     known = functools.cache(uuid_of)
     try:
         with file_named(path, BadDocument), open(path, encoding="utf-8-sig", newline="") as file:
@@ -229,12 +209,6 @@ def _read_row(place: str, row: Mapping[str | None, object], uuid_of: UuidOf) -> 
     except InvalidInput as error:
         return refuse_record(place, name, error.message)
     return DeclaredBinding(
-        place=place,
-        name=name,
-        service_type=said["service_type"],
-        host=said["host"],
-        auth_identifier=subject,
-        unique_key=unique_key,
-        auth_type=said.get("auth_type") or authn.X509,
-        issuer=issuer,
-    )
+        place=place, name=name, service_type=said["service_type"], host=said["host"], auth_identifier=subject,
+        unique_key=unique_key, auth_type=said.get("auth_type") or authn.X509, issuer=issuer,
+    )  # fmt: skip

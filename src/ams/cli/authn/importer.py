@@ -104,14 +104,12 @@ def read_reference(paths: Iterable[str]) -> OldDatabase:
 def reference_of(collections: Mapping[str, Sequence[Mapping[str, Any]]]) -> tuple[OldDatabase, list[RecordReport]]:
     """Convert MongoDB collections; also return reports of unreadable documents."""
     found, unreadable = OldDatabase(), list[RecordReport]()
-    readers: dict[str, Callable[[str, Mapping[str, Any]], object]] = dict(
-        zip(KINDS, (_service_type, _auth_method, _binding), strict=True)
-    )
-    for kind in KINDS:
+    readers: Sequence[Callable[[str, Mapping[str, Any]], object]] = (_service_type, _auth_method, _binding)
+    for kind, read in zip(KINDS, readers, strict=True):
         for number, document in enumerate(collections.get(kind, ()), 1):
             place = f"{kind}#{number}"
             try:
-                getattr(found, kind).append(readers[kind](place, document))
+                getattr(found, kind).append(read(place, document))
             except BadDocument as error:
                 reason = str(error).removeprefix(f"{place}: ")
                 unreadable.append(refuse_record(place, str(document.get("name", "")), reason))
@@ -149,14 +147,10 @@ def _documents(path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 def _service_type(place: str, document: Mapping[str, Any]) -> OldServiceType:
     return OldServiceType(
-        place=place,
-        uuid=_text(place, document, "uuid"),
-        name=_text(place, document, "name"),
-        hosts=_texts(place, document, "hosts"),
-        auth_types=_texts(place, document, "auth_types"),
-        auth_method=_text(place, document, "auth_method"),
-        type=_text(place, document, "type"),
-    )
+        place=place, uuid=_text(place, document, "uuid"), name=_text(place, document, "name"),
+        hosts=_texts(place, document, "hosts"), auth_types=_texts(place, document, "auth_types"),
+        auth_method=_text(place, document, "auth_method"), type=_text(place, document, "type"),
+    )  # fmt: skip
 
 
 def _auth_method(place: str, document: Mapping[str, Any]) -> OldAuthMethod:
@@ -164,13 +158,10 @@ def _auth_method(place: str, document: Mapping[str, Any]) -> OldAuthMethod:
     if not isinstance(headers, dict) or not all(isinstance(each, str) for each in headers.values()):
         raise BadDocument(f"{place}: headers are names with texts")
     return OldAuthMethod(
-        place=place,
-        service_uuid=_text(place, document, "service_uuid"),
-        host=_text(place, document, "host"),
+        place=place, service_uuid=_text(place, document, "service_uuid"), host=_text(place, document, "host"),
         port=_number(place, document.get("port")),
-        access_key=_text(place, document, "access_key") if document.get("access_key") else "",
-        headers=headers,
-    )
+        access_key=_text(place, document, "access_key") if document.get("access_key") else "", headers=headers,
+    )  # fmt: skip
 
 
 def _binding(place: str, document: Mapping[str, Any]) -> OldBinding:
@@ -178,15 +169,12 @@ def _binding(place: str, document: Mapping[str, Any]) -> OldBinding:
     if not isinstance(effective, str):
         raise BadDocument(f"{place}: no text uniquekey")
     return OldBinding(
-        place=place,
-        name=_text(place, document, "name"),
-        service_type=_text(place, document, "service_uuid"),
+        place=place, name=_text(place, document, "name"), service_type=_text(place, document, "service_uuid"),
         host=_text(place, document, "host"),
         auth_identifier=_text(place, document, OLD_IDENTIFIER if identifier is None else "auth_identifier"),
         auth_type=_text(place, document, "auth_type") if document.get("auth_type") else authn.X509,
-        unique_key=effective,
-        asked_for=asked_for if isinstance(asked_for, str) and asked_for != effective else "",
-    )
+        unique_key=effective, asked_for=asked_for if isinstance(asked_for, str) and asked_for != effective else "",
+    )  # fmt: skip
 
 
 def _text(place: str, document: Mapping[str, Any], name: str) -> str:
@@ -239,10 +227,7 @@ def import_(
 def bring_in(
     old: OldDatabase, ask: Ask, *, dry_run: bool, mend_names: bool = False
 ) -> tuple[list[RecordReport], Sequence[str]]:
-    """Import everything; return a report of each record, and notes.
-
-    `mend_names` writes - for invalid characters of names. Raises a `ClientError` that would hit all records.
-    """
+    """Import everything; return a report of each record, and notes. Raises errors that would hit all."""
     importing = _Import(old, ask, dry_run=dry_run, mend_names=mend_names)
     reports = [*importing.service_types(), *importing.auth_methods(), *importing.bindings()]
     if old.passed_over:
@@ -346,15 +331,16 @@ class _Import:
         ]
         planned = bulk.plan(wanted, self._types.values(), self._ask(authn.list_bindings()).bindings)
         # No change: old data must not undo an administrator's later changes.
-        planned = [
-            bulk.PlannedBinding(each.wanted, RecordOutcome.REFUSED, f"is there with other {each.text}")
-            if each.outcome is RecordOutcome.CHANGED
-            else each
-            for each in planned
-        ]
         uuids = {each.name: each.uuid for each in self._types.values()}
-        sent = [each.report for each in planned] if self._dry_run else bulk.carry_out(planned, uuids, self._ask)
-        return [_with_remarks(each, old[each.place]) for each in sent]
+        reports = []
+        for each in planned:
+            report = each.report
+            if report.outcome is RecordOutcome.CHANGED:
+                report = refuse_record(report.place, report.name, f"is there with other {report.text}")
+            elif not self._dry_run:
+                report = bulk.send_binding(each, uuids, self._ask)
+            reports.append(_with_remarks(report, old[report.place]))
+        return reports
 
     def _name(self, name: str) -> str:
         return mend_name(name) if self._mend_names and not authn.is_name(name) else name
@@ -497,10 +483,8 @@ def _tell(session: AuthnSession, found: Sequence[RecordReport], *, applied: bool
     became = {("left out" if each is RecordOutcome.REFUSED else str(each)): outcomes[each] for each in RecordOutcome}
     shown = {**counts, **{name: count for name, count in became.items() if count}, "not as it was": len(odd)}
     text = fields({name.replace("_", " "): f"{count:,}" for name, count in shown.items()})
-    details = []
-    for each in odd:
-        done = f"is left out: {each.text}" if each.outcome is RecordOutcome.REFUSED else each.text
-        details.append({"place": each.place, "name": each.name, "done": done})
+    said = [f"is left out: {each.text}" if each.outcome is RecordOutcome.REFUSED else each.text for each in odd]
+    details = [{"place": each.place, "name": each.name, "done": text} for each, text in zip(odd, said, strict=True)]
     if odd:
         rows = [tuple(each.values()) for each in details]
         text = f"{text}\n\n{columns(('WHERE', 'WHICH', 'WHAT BECOMES OF IT'), rows)}"

@@ -9,8 +9,8 @@ from typing import Annotated
 import msgspec
 
 from ams.cli.arguments import Texts, option
-from ams.cli.authn.session import AuthnSession, HostName, ServiceTypeName
-from ams.cli.command import Columns, CommandGroup, columns_of, table
+from ams.cli.authn.session import HOST, SERVICE_TYPE, AuthnSession, HostName, ServiceTypeName
+from ams.cli.command import Columns, CommandGroup, columns_of, named, table
 from ams.cli.exit_codes import Usage
 from ams.cli.secret_file import secret_of
 from ams.client.wire import Call, authn
@@ -20,12 +20,14 @@ app = CommandGroup(
     "ams authn service-types update ams --host ams.example --host ams-devel.example",
     "ams authn service-types show ams",
     help="Service types: kinds of services, and the hosts they run on.",
+    session=AuthnSession,
 )
 auth_methods = CommandGroup(
     "ams authn auth-methods create ams ams.example --port 443 --header-file x-api-key=authn.token",
     "ams authn auth-methods update ams ams.example --header-file x-api-key=new.token",
     "ams authn auth-methods list",
     help="Auth methods: how hosts of service types are asked for their users.",
+    session=AuthnSession,
 )
 
 Hosts = Annotated[Texts, option("A host; may be repeated.", metavar="HOST")]
@@ -37,27 +39,16 @@ AccessKeyFile = Annotated[str | None, option("File of the access key, for servic
 
 _FIELDS: Columns = {
     "service type": "name",
-    "uuid": "uuid",
-    "type": "type",
-    "hosts": lambda each: ", ".join(each.hosts),
-    "auth types": lambda each: ", ".join(each.auth_types),
-    "auth method": "auth_method",
+    **named("uuid", "type", "hosts", "auth_types", "auth_method"),
     "client hosts": lambda each: "verified" if each.verify_client_host else "",
-    "created": "created_on",
-    "updated": "updated_on",
+    **named("created_on", "updated_on"),
 }
 
 
-@app.lists("service_types", columns_of(_FIELDS, "service type", "type", "auth method", "auth types", "hosts", "uuid"))
-def list_(session: AuthnSession) -> Call[authn.ServiceTypes]:
-    """List service types."""
-    return authn.list_service_types()
-
-
-@app.shows(_FIELDS)
-def show(session: AuthnSession, service_type: ServiceTypeName) -> Call[authn.ServiceType]:
-    """Show one service type."""
-    return authn.get_service_type(service_type)
+app.lists("service_types", columns_of(_FIELDS, "service type", "type", "auth method", "auth types", "hosts", "uuid"))(
+    app.sending(authn.list_service_types, "List service types.")
+)
+app.sends("show", authn.get_service_type, _FIELDS, "Show one service type.", SERVICE_TYPE)
 
 
 @app.shows(_FIELDS)
@@ -74,13 +65,9 @@ def create(
     if not host:
         raise Usage("a service type runs somewhere: give --host")
     return authn.create_service_type(
-        service_type,
-        host,
-        kind=kind,
-        auth_method=auth_method or "headers",
-        auth_types=auth_type or [authn.X509],
+        service_type, host, kind=kind, auth_method=auth_method or "headers", auth_types=auth_type or [authn.X509],
         verify_client_host=bool(verify_client_host),
-    )
+    )  # fmt: skip
 
 
 @app.shows(_FIELDS)
@@ -95,32 +82,24 @@ def update(
 ) -> Call[authn.ServiceType]:
     """Change a service type; --host and --auth-type replace all of their kind."""
     changes = authn.ServiceTypeFields(
-        name=rename,
-        hosts=tuple(host) if host else None,
-        auth_method=auth_method,
-        auth_types=tuple(auth_type) if auth_type else None,
-        verify_client_host=verify_client_host,
-    )
+        name=rename, hosts=tuple(host) if host else None, auth_method=auth_method,
+        auth_types=tuple(auth_type) if auth_type else None, verify_client_host=verify_client_host,
+    )  # fmt: skip
     if changes == authn.ServiceTypeFields():
         raise Usage("say what to change, for example with --host")
     return authn.update_service_type(service_type, changes)
 
 
-@app.confirms("service type {service_type} deleted")
-def delete(session: AuthnSession, service_type: ServiceTypeName) -> Call[None]:
-    """Remove a service type with all its auth methods and bindings."""
-    return authn.delete_service_type(service_type)
+app.sends("delete", authn.delete_service_type, "service type {service_type} deleted",
+    "Remove a service type with all its auth methods and bindings.", SERVICE_TYPE)  # fmt: skip
 
 
 _AUTH_METHOD: Columns = {
-    "host": "host",
-    "port": lambda each: str(each.port),
-    "type": "type",
-    "headers": lambda each: ", ".join(sorted(each.headers)),
+    **named("host", "port", "type"),
+    "headers": lambda each: sorted(each.headers),
     "uuid": "uuid",
     "service type": "service_uuid",
-    "created": "created_on",
-    "updated": "updated_on",
+    **named("created_on", "updated_on"),
 }
 
 
@@ -137,10 +116,8 @@ def list_auth_methods(session: AuthnSession) -> None:
     session.show(msgspec.structs.replace(found, auth_methods=methods), table(shown, methods))
 
 
-@auth_methods.shows(_AUTH_METHOD, shown=authn.without_secrets, name="show")
-def show_auth_method(session: AuthnSession, service_type: ServiceTypeName, host: HostName) -> Call[authn.AuthMethod]:
-    """Show how a host is asked, without the secrets."""
-    return authn.get_auth_method(service_type, host)
+auth_methods.sends("show", authn.get_auth_method, _AUTH_METHOD,
+    "Show how a host is asked, without the secrets.", SERVICE_TYPE | HOST, shown=authn.without_secrets)  # fmt: skip
 
 
 @auth_methods.shows(_AUTH_METHOD, shown=authn.without_secrets, name="create")
@@ -176,10 +153,10 @@ def update_auth_method(
     return authn.update_auth_method(service_type, host, changes)
 
 
-@auth_methods.confirms("auth method of {service_type} on {host} deleted", name="delete")
-def delete_auth_method(session: AuthnSession, service_type: ServiceTypeName, host: HostName) -> Call[None]:
-    """Remove the auth method of a host: no client can log in there until it is created again."""
-    return authn.delete_auth_method(service_type, host)
+auth_methods.sends(
+    "delete", authn.delete_auth_method, "auth method of {service_type} on {host} deleted",
+    "Remove the auth method of a host: no client can log in there until it is created again.", SERVICE_TYPE | HOST,
+)  # fmt: skip
 
 
 def _secrets(header_files: Texts, access_key_file: str | None) -> tuple[Mapping[str, str], str | None]:

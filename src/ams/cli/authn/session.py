@@ -62,5 +62,9 @@ key_names = names_of("keys", lambda *_: authn.list_keys(), _authn_session)
 
 ServiceTypeName = Annotated[str, argument("TYPE", "Name of the service type.", service_type_names)]
 HostName = Annotated[str, argument("HOST", "One of the hosts of the service type.")]
+SERVICE_TYPE = {"service_type": ServiceTypeName}
+HOST = {"host": HostName}
 BindingName = Annotated[str, argument("BINDING", "Name of the binding.", binding_names)]
+BINDING = {"binding": BindingName}
 KeyName = Annotated[str, argument("NAME", "Name of the management key.", key_names)]
+KEY = {"name": KeyName}

@@ -37,8 +37,12 @@ def _call(
     method: str, path: str, kind: type[T], *names: str, body: Request | None = None, query: dict[str, str] | None = None
 ) -> Call[T]:
     """Return a call of a route, whose answer is of a kind; `names` are the variables of its path."""
-    variables = zip(_VARIABLE.findall(path), names, strict=True)
-    segments = [_segment(variable, name) for variable, name in variables]
+    segments = []
+    for variable, name in zip(_VARIABLE.findall(path), names, strict=True):
+        # An old installation may have names that nothing new may have (A7). A slash would lead to another resource.
+        if not name or name in (".", "..") or "/" in name:
+            raise InvalidInput(f"Invalid {variable} name", 400, "BAD REQUEST")
+        segments.append(quote(name, safe=""))
     content = None if body is None else json_body(body)
     read = reader(kind)  # type: ignore[arg-type]  # a type is hashable
     successes = _SUCCESSES.get(method, frozenset({200}))
@@ -149,16 +153,6 @@ def _new(kind: str, name: N) -> N:
     if name is not None and not is_name(name):
         raise InvalidInput(f"Invalid {kind} name: {NAME_RULE}", 400, "BAD REQUEST")
     return name
-
-
-def _segment(kind: str, text: str) -> str:
-    """Return a name as it stands in a path, also one that nothing new may have but an old installation left (A7).
-
-    With a slash it would ask for another resource than the one named.
-    """
-    if not text or text in (".", "..") or "/" in text:
-        raise InvalidInput(f"Invalid {kind} name", 400, "BAD REQUEST")
-    return quote(text, safe="")
 
 
 def without_secrets(method: AuthMethod) -> AuthMethod:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
@@ -22,9 +23,9 @@ from ams.http.audit import AuditedRequest, Auditor
 from ams.http.hot_routes import RequestGate
 from ams.http.limits import Bodies, ClientLeft
 from ams.outgoing.address_guard import Network
-from ams.pubsub.bindings import BY_RPC
+from ams.pubsub.bindings import BY_RPC, RouteBinding
 from ams.pubsub.errors import CallRefusal, Missing, current_task, end, forget, refusal
-from ams.pubsub.fields import SCHEMAS, SNAPSHOTS, SUBSCRIPTIONS, TOPICS, PubsubName, name_at
+from ams.pubsub.fields import SCHEMAS, SNAPSHOTS, SUBSCRIPTIONS, TOPICS, PubsubName
 from ams.pubsub.forwarding import Relays
 from ams.pubsub.protos import Message
 from ams.pubsub.requests import MOST_PAYLOAD, Context, Headers, Scope, first_of, read, scope_of
@@ -38,6 +39,7 @@ TOO_MANY_CALLS, TOO_MANY_STREAMS = "Too many calls of this user at a time", "Too
 PLAIN = "Connections without TLS are only taken from the proxies that the setting trusted_proxies names"
 _VARIABLES = {TOPICS: "topic", SUBSCRIPTIONS: "subscription", SNAPSHOTS: "snapshot", SCHEMAS: "schema"}
 ANYBODY = UserName("(emulator)")  # stands for callers of the emulator's port, who have no token
+_CAPITALS = re.compile("(?<!^)[A-Z]")
 _NOBODY = Caller(None, None, frozenset(), False, None)
 
 logger = structlog.get_logger("ams.pubsub")
@@ -65,38 +67,23 @@ class PubsubCall(NamedTuple):
 class Rpc(NamedTuple):
     """A method with one request and one answer."""
 
-    name: str
-    request: Any
-    action: str | Callable[[Message], str]  # action to authorise; empty: the method checks by itself
-    about: Callable[[Message], PubsubName]  # reads the resource of a request; raises `InvalidInput`
+    binding: RouteBinding
     act: Callable[[PubsubCall, Any], Awaitable[Message]]
-    is_change: bool = False  # True if it is audited
 
     @property
-    def only_reads(self) -> bool:
-        """True if repeating the call is harmless."""
-        return isinstance(self.action, str) and self.action.endswith((":show", ":list", ":listByTopic"))
+    def name(self) -> str:
+        """The name of the method."""
+        return self.binding.rpc
 
 
-def bind_rpc(
-    name: str,
-    action: str | Callable[[Message], str],
-    act: Callable[[PubsubCall, Any], Awaitable[Message]],
-    about: Callable[[Message], PubsubName] | None = None,
-    *,
-    is_change: bool = False,
-) -> Rpc:
-    """Return a method with the request of its binding; without `about` the field in its path names the resource."""
-    binding = BY_RPC[name]
-    _, *kinds = binding.pattern.split("/")[::2]  # `projects` comes first
-    return Rpc(name, binding.request, action, about or name_at(binding.field, *kinds), act, is_change)
+def bind_rpcs(methods: object) -> list[Rpc]:
+    """Return the methods of a service: of `CreateTopic`, the method `create_topic` of `methods`."""
+    names = {_CAPITALS.sub(r"_\g<0>", rpc).lower(): binding for rpc, binding in BY_RPC.items()}
+    return [Rpc(binding, getattr(methods, name)) for name, binding in names.items() if hasattr(methods, name)]
 
 
-bind_change = partial(bind_rpc, is_change=True)
-
-
-class EmulatorDoor:
-    """`RequestGate` of the emulator: each client on this machine is an administrator; first use makes a project."""
+class EmulatorDoor(RequestGate):
+    """The gate of the emulator: each client on this machine is an administrator; first use makes a project."""
 
     def __init__(self, registry: Registry, projects: Projects) -> None:
         self._registry, self._projects = registry, projects
@@ -105,12 +92,8 @@ class EmulatorDoor:
         """Return the id of the caller, who is no user."""
         return ""
 
-    async def who(self, headers: Headers, query: bytes) -> str:
-        """Return the id of the caller, who is no user."""
-        return ""
-
     async def admit(
-        self, action: str, names: Mapping[str, str], headers: Headers, query: bytes, *, counted: bool
+        self, action: str, names: Mapping[str, str], headers: Headers, query: bytes, *, counted: bool = False
     ) -> Caller:
         """Let a caller in."""
         name, nobody = ProjectName(names["project"]), Caller(None, ANYBODY, frozenset({SERVICE_ADMIN}), True, None)
@@ -134,7 +117,7 @@ class Calls:
 
     def __init__(
         self,
-        door: RequestGate | EmulatorDoor,
+        door: RequestGate,
         auditor: Auditor,
         bodies: Bodies,
         new_id: Callable[[], bytes],
@@ -184,7 +167,7 @@ class Calls:
 
         async def answer(_: Any, context: Context) -> bytes:
             async def take(_: str) -> Message:
-                return read(rpc.request, await first_of(context, self._seconds), self.most_payload)
+                return read(rpc.binding.request, await first_of(context, self._seconds), self.most_payload)
 
             scope = self._begin(context, method)
             try:
@@ -214,7 +197,7 @@ class Calls:
         held.enter_context(self._calls.hold_slot(user, TOO_MANY_CALLS))
         found = shown(await self._answer(rpc, method, await take(user), context, scope))
         project = project_of(scope)
-        if rpc.only_reads:  # a refusal here would make clients repeat a change
+        if rpc.binding.only_reads:  # a refusal here would make clients repeat a change
             self._unread.check(project, len(found))
         held.enter_context(self._unread.hold_answer(project, len(found)))
         return found
@@ -223,6 +206,9 @@ class Calls:
         self, method: str, act: Callable[[Context, Scope], Awaitable[None]]
     ) -> "grpc.RpcMethodHandler[Any, Any]":
         """Return the handler of a bidirectional stream; `act` admits callers and reads requests."""
+
+        def serialize(answer: Message) -> Any:  # another node's answer is bytes
+            return answer if isinstance(answer, bytes) else answer.SerializeToString()
 
         async def answer(_: Any, context: Context) -> None:
             scope = self._begin(context, method)
@@ -234,7 +220,7 @@ class Calls:
             except Exception as error:
                 await self._fail(context, error, scope, on_stream=True)
 
-        return grpc.stream_stream_rpc_method_handler(answer, None, _serialize)
+        return grpc.stream_stream_rpc_method_handler(answer, None, serialize)
 
     async def _login(self, scope: Scope) -> str:
         """Authenticate the caller; return its id. Raises as `RequestGate.who`, `Overloaded` with too many logins."""
@@ -247,11 +233,12 @@ class Calls:
             return await self._door.who(scope["headers"], scope["query_string"])
 
     async def _answer(self, rpc: Rpc, method: str, request: Message, context: Context, scope: Scope) -> bytes:
-        action = rpc.action if isinstance(rpc.action, str) else rpc.action(request)
-        audited = AuditedRequest("POST" if rpc.is_change else "GET", action, scope)
+        binding = rpc.binding
+        action = binding.action if isinstance(binding.action, str) else binding.action(request)
+        audited = AuditedRequest("POST" if binding.is_change else "GET", action, scope)
         try:
             async with self._auditor.recording(audited):
-                name = rpc.about(request)
+                name = binding.about(request)
                 scope["path"], scope["leaf"] = f"/v1/{name.path}", name.leaf
                 call = await self.admit(context, scope, action, name)
                 audited.caller = call.caller
@@ -298,7 +285,3 @@ class Calls:
         refused = refusal(error, scope.get("leaf", ""), on_stream=on_stream)
         forget(error)
         return refused
-
-
-def _serialize(answer: Message) -> Any:
-    return answer if isinstance(answer, bytes) else answer.SerializeToString()

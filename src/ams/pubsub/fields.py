@@ -24,8 +24,7 @@ _RULE = (
 )
 MAX_LABELS = 64
 USUAL_PAGE, MOST_PAGE = 100, 1000
-_KEY = r"[^\W\dA-Z_][\w-]{0,62}"
-_LABEL_KEY, _LABEL_VALUE = re.compile(_KEY), re.compile(r"[\w-]{0,63}")
+_LABEL_KEY, _LABEL_VALUE = re.compile(r"[^\W\dA-Z_][\w-]{0,62}"), re.compile(r"[\w-]{0,63}")
 
 
 class PubsubName(NamedTuple):
@@ -43,17 +42,11 @@ class PubsubName(NamedTuple):
 
 def read_name(text: str, *kinds: str) -> PubsubName:
     """Read the name of a resource of one of these kinds, of a project without any; raise `InvalidInput`."""
-    parts = text.split("/")
-    if len(parts) == 2 and not kinds and parts[0] == "projects" and is_name(parts[1]):
-        return PubsubName(parts[1], "", parts[1])
-    if (
-        len(parts) == 4
-        and parts[0] == "projects"
-        and parts[2] in kinds
-        and is_name(parts[1])
-        and is_resource_name(parts[3])
-    ):
-        return PubsubName(parts[1], parts[2], parts[3])
+    match text.split("/"):
+        case ["projects", project] if not kinds and is_name(project):
+            return PubsubName(project, "", project)
+        case ["projects", project, kind, leaf] if kind in kinds and is_name(project) and is_resource_name(leaf):
+            return PubsubName(project, kind, leaf)
     raise _invalid(text)
 
 
@@ -106,13 +99,10 @@ def labels(given: Mapping[str, str]) -> Mapping[str, str]:
     if len(given) > MAX_LABELS:
         raise InvalidInput(f"Invalid labels: at most {MAX_LABELS} are allowed.")
     for key, value in given.items():
-        if not _is_label(_LABEL_KEY, key) or not _is_label(_LABEL_VALUE, value):
+        is_fit = _LABEL_KEY.fullmatch(key) and _LABEL_VALUE.fullmatch(value)
+        if not is_fit or key != key.lower() or value != value.lower():
             raise InvalidInput(f"Invalid labels: {key!r} with value {value[:63]!r}.")
     return dict(given)
-
-
-def _is_label(pattern: re.Pattern[str], text: str) -> bool:
-    return pattern.fullmatch(text) is not None and text == text.lower()
 
 
 def page_request(request: Message) -> PageRequest:

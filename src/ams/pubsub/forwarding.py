@@ -11,7 +11,7 @@ from ams.core.errors import Overloaded, OwnedElsewhere
 from ams.core.names import SubscriptionId
 from ams.pubsub.errors import DETAILS, CallRefusal, end
 from ams.pubsub.protos import Message
-from ams.pubsub.requests import AGENT, MOST_ANSWER, MOST_REQUEST, Context, client_of
+from ams.pubsub.requests import AGENT, MOST_ANSWER, MOST_REQUEST, Context, peer_of
 
 _PASSED_ON = ("authorization", "x-goog-api-key", AGENT)
 _SECONDS = 30.0  # for an answer of another node
@@ -94,7 +94,7 @@ class Relays:
         """Return the metadata for the owner: token, address of the client, and this node."""
         came = [(name, value) for name, value in context.invocation_metadata() or () if name != AGENT]
         given = [(AGENT if name == "user-agent" else name, value) for name, value in came]
-        return tuple(self._requests.headers(elsewhere, elsewhere.pubsub, given, client_of(context)[0]))
+        return tuple(self._requests.headers(elsewhere, elsewhere.pubsub, given, peer_of(context)[0]))
 
     async def _end(
         self, elsewhere: OwnedElsewhere, context: Context, code: Any, details: str | None, trailing: Any

@@ -10,7 +10,7 @@ from ams.core.names import SubscriptionName
 from ams.pubsub.calls import PubsubCall
 from ams.pubsub.errors import PERMANENT, UNORDERED, FailedAckIds
 from ams.pubsub.protos import Message
-from ams.pubsub.requests import AGENT, Context, is_secure
+from ams.pubsub.requests import AGENT, Context, peer_of
 from ams.service.delivery import Deliverer
 from ams.service.lookup import find_subscription
 from ams.service.parallel.assembly import ParallelSubscriptions
@@ -104,7 +104,7 @@ def takes_long_errors(context: Context) -> bool:
     case: it takes ids that an error does not name for settled.
     """
     agents = [str(value) for name, value in context.invocation_metadata() or () if name in ("user-agent", AGENT)]
-    return is_secure(context) or any("grpc-java" in each for each in agents)
+    return peer_of(context)[2] or any("grpc-java" in each for each in agents)
 
 
 def check_seconds(seconds: int) -> None:

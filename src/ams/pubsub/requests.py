@@ -50,7 +50,7 @@ def scope_of(context: Context, method: str, proxies: Sequence[Network]) -> Scope
     came = context.invocation_metadata() or ()
     headers = [(name.encode(), value if isinstance(value, bytes) else value.encode()) for name, value in came]
     scope = {"path": f"/v1{method}", "headers": usual_headers(headers), "query_string": b""}
-    scope["client"] = client_of(context)
+    scope["client"] = peer_of(context)[:2]
     note_address(scope, proxies)
     return scope
 
@@ -69,14 +69,9 @@ def note_address(scope: Scope, proxies: Sequence[Network]) -> None:
     scope["address"] = address
 
 
-def client_of(context: Context) -> tuple[str, int]:
-    """Return address and port of the caller; an empty address if unknown."""
-    return read_peer_name(unquote(context.peer()))[:2]
-
-
-def is_secure(context: Context) -> bool:
-    """Return whether the caller uses TLS."""
-    return read_peer_name(unquote(context.peer()))[2]
+def peer_of(context: Context) -> tuple[str, int, bool]:
+    """Return address and port of the caller, and whether it uses TLS; an empty address if unknown."""
+    return read_peer_name(unquote(context.peer()))
 
 
 async def first_of(context: Context, seconds: float) -> bytes:

@@ -74,11 +74,6 @@ def _schema_settings(project: str, attached: AttachedSchema) -> Message:
     )
 
 
-def read_topic_retention(topic: Message) -> Milliseconds | None:
-    """Return the retention that a request sets for a topic; None: the default. Raises `InvalidInput`."""
-    return _retention(topic) if topic.HasField("message_retention_duration") else None
-
-
 def subscription_message(project: str, subscription: Subscription, topic: Topic | None) -> Message:
     """Show a subscription; `topic` is None when that is gone."""
     options = subscription.parallel or ParallelOptions()
@@ -130,10 +125,7 @@ class RequestedSubscription:
 def read_subscription(project: ProjectName, asked: Message) -> RequestedSubscription:
     """Read a subscription of a request, with Google's defaults. Raises `InvalidInput`."""
     ttl = USUAL_TTL if not asked.HasField("expiration_policy") else _ttl(asked.expiration_policy)
-    if asked.HasField("message_retention_duration"):
-        retention = _retention(asked)
-    else:
-        retention = USUAL_RETENTION if ttl is None else min(ttl, USUAL_RETENTION)
+    usual_retention = USUAL_RETENTION if ttl is None else min(ttl, USUAL_RETENTION)
     options = ParallelOptions(
         retry_policy=_retry(asked),
         dead_letter_policy=_dead_letters(project, asked),
@@ -142,7 +134,7 @@ def read_subscription(project: ProjectName, asked: Message) -> RequestedSubscrip
         enable_exactly_once_delivery=asked.enable_exactly_once_delivery,
         retain_acked_messages=asked.retain_acked_messages,
         expiration_ttl=ttl,
-        message_retention=retention,
+        message_retention=read_retention(asked) or usual_retention,
     )
     return RequestedSubscription(_ack_deadline(asked.ack_deadline_seconds), options)
 
@@ -165,7 +157,10 @@ def _ttl(policy: Message) -> Milliseconds | None:
     return found
 
 
-def _retention(asked: Message) -> Milliseconds:
+def read_retention(asked: Message) -> Milliseconds | None:
+    """Return the retention that a topic or subscription of a request asks for; None: the default."""
+    if not asked.HasField("message_retention_duration"):
+        return None
     found = fields.span(asked.message_retention_duration)
     if not limits.MIN_RETENTION <= found <= limits.MAX_RETENTION:
         raise InvalidInput(

@@ -173,22 +173,16 @@ class _Spread:
     async def _run(self) -> None:
         try:
             while True:
-                await self._give()
-        except NotFound as error:
-            self.fail(await self._reason(error))
+                try:
+                    await self._give()
+                except NotFound:  # a detached subscription exists, but has no cursor: say so
+                    await self.look()
+                    raise
         except AmsError as error:
             self.fail(error)
         except Exception as error:  # of this subscription alone
             logger.exception("stream.failed", subscription=self.subscription.name)
             self.fail(error)
-
-    async def _reason(self, error: NotFound) -> AmsError:
-        """Return the reason of a failed pull: a detached subscription exists, but has no cursor."""
-        try:
-            await self.look()
-        except AmsError as reason:
-            return reason
-        return error
 
     async def _give(self) -> None:
         """Pull for the stream whose turn it is; wait if there are no messages, or no streams with room."""

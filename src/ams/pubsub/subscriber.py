@@ -1,7 +1,6 @@
 """The service Subscriber, but for streams: subscriptions, snapshots, seeking, and single calls of consumers."""
 
 import asyncio
-import secrets
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 
@@ -13,7 +12,7 @@ from ams.core.parallel_options import DeadLetterPolicy
 from ams.core.push_config import AskedPush
 from ams.pubsub import fields, messages, resources
 from ams.pubsub import protos as pb
-from ams.pubsub.calls import PubsubCall, Rpc, bind_change, bind_rpc
+from ams.pubsub.calls import PubsubCall
 from ams.pubsub.errors import Missing, name_missing
 from ams.pubsub.fields import SNAPSHOTS, SUBSCRIPTIONS, TOPICS, PubsubName
 from ams.pubsub.leases import MAX_RESPONSE_BYTES, Leases, check_ids, check_seconds
@@ -29,7 +28,6 @@ from ams.storage.registry.records import Subscription, Topic
 from ams.storage.registry.registry import Registry
 
 NAME = "google.pubsub.v1.Subscriber"
-_PUSH = "subscriptions:modifyPushConfig"
 _MAX_PULLED_MESSAGES = 1000
 
 
@@ -45,26 +43,7 @@ class SubscriberRpcs:
     _leases: Leases
     _waiting: QuotaSlots
 
-    def rpcs(self) -> list[Rpc]:
-        return [
-            bind_change("CreateSubscription", "subscriptions:create", self.create, _new),
-            bind_rpc("GetSubscription", "subscriptions:show", self.get),
-            bind_change("UpdateSubscription", "subscriptions:update", self.update),
-            bind_change("ModifyPushConfig", _PUSH, self.modify_push),
-            bind_rpc("ListSubscriptions", "subscriptions:list", self.list),
-            bind_change("DeleteSubscription", "subscriptions:delete", self.delete),
-            bind_change("CreateSnapshot", "snapshots:create", self.create_snapshot, _new_snapshot),
-            bind_rpc("GetSnapshot", "snapshots:show", self.get_snapshot),
-            bind_change("UpdateSnapshot", "snapshots:create", self.update_snapshot),
-            bind_rpc("ListSnapshots", "snapshots:list", self.list_snapshots),
-            bind_change("DeleteSnapshot", "snapshots:delete", self.delete_snapshot),
-            bind_change("Seek", "subscriptions:seek", self.seek),
-            bind_rpc("Pull", "subscriptions:pull", self.pull),
-            bind_rpc("Acknowledge", "subscriptions:acknowledge", self.acknowledge),
-            bind_rpc("ModifyAckDeadline", "subscriptions:acknowledge", self.modify_deadline),
-        ]
-
-    async def create(self, call: PubsubCall, asked: Message) -> Message:
+    async def create_subscription(self, call: PubsubCall, asked: Message) -> Message:
         """Make a parallel subscription at the present end of a topic."""
         fields.check_new_name(call.name)
         fields.refuse(asked, resources.SUBSCRIPTION_REFUSED)
@@ -87,10 +66,10 @@ class SubscriberRpcs:
         )
         return resources.subscription_message(call.project, made, found)
 
-    async def get(self, call: PubsubCall, request: Message) -> Message:
+    async def get_subscription(self, call: PubsubCall, request: Message) -> Message:
         return await self._show(call, await self._find(call))
 
-    async def update(self, call: PubsubCall, request: Message) -> Message:
+    async def update_subscription(self, call: PubsubCall, request: Message) -> Message:
         changed = fields.mask(request, "Subscription", resources.SUBSCRIPTION_CHANGES)
         fields.refuse(request.subscription, resources.SUBSCRIPTION_REFUSED)
         before = await self._find(call)
@@ -107,7 +86,7 @@ class SubscriberRpcs:
             await call.may("subscriptions:modifyAckDeadline")
             call.caller.require_listed(before.authorized, CONSUMER)  # before anything is written
         if "push_config" in changed:
-            await call.may(_PUSH)
+            await call.may("subscriptions:modifyPushConfig")
             await self._check_push(call, before, push)
         changes = asked.changes(changed)
         if "dead_letter_policy" in changes:
@@ -123,7 +102,7 @@ class SubscriberRpcs:
             after = await self._pushing.modify(call.caller, name, push)
         return resources.subscription_message(call.project, after, topic)
 
-    async def modify_push(self, call: PubsubCall, request: Message) -> Message:
+    async def modify_push_config(self, call: PubsubCall, request: Message) -> Message:
         """Deliver a subscription to another endpoint; an empty configuration makes it a pull subscription."""
         subscription = await self._find(call)
         options = subscription.parallel
@@ -133,12 +112,12 @@ class SubscriberRpcs:
         await self._pushing.modify(call.caller, subscription.name, push)
         return pb.Empty()
 
-    async def list(self, call: PubsubCall, request: Message) -> Message:
+    async def list_subscriptions(self, call: PubsubCall, request: Message) -> Message:
         page = await self._subscriptions.list(call.caller, fields.page_request(request))
         shown = [await self._show(call, each) for each in page.items]
         return pb.ListSubscriptionsResponse(subscriptions=shown, next_page_token=page.next_token)
 
-    async def delete(self, call: PubsubCall, request: Message) -> Message:
+    async def delete_subscription(self, call: PubsubCall, request: Message) -> Message:
         await self._subscriptions.delete(call.caller, SubscriptionName(call.name.leaf))
         return pb.Empty()
 
@@ -219,7 +198,7 @@ class SubscriberRpcs:
         await self._leases.acknowledge(call, subscription, request.ack_ids)
         return pb.Empty()
 
-    async def modify_deadline(self, call: PubsubCall, request: Message) -> Message:
+    async def modify_ack_deadline(self, call: PubsubCall, request: Message) -> Message:
         check_seconds(request.ack_deadline_seconds)
         check_ids(request, request.ack_ids)
         subscription = await self._leases.subscription(call)
@@ -252,17 +231,3 @@ class SubscriberRpcs:
     async def _require_letters(self, call: PubsubCall, policy: DeadLetterPolicy | None) -> None:
         if policy is not None:
             await self._require_topic(call, policy.topic)
-
-
-def _new(asked: Message) -> PubsubName:
-    """Return the name of a new subscription; a random one if the request has none."""
-    if asked.name:
-        return fields.read_name(asked.name, SUBSCRIPTIONS)
-    return fields.read_name(asked.topic, TOPICS)._replace(kind=SUBSCRIPTIONS, leaf=f"sub-{secrets.token_hex(8)}")
-
-
-def _new_snapshot(request: Message) -> PubsubName:
-    if request.name:
-        return fields.read_name(request.name, SNAPSHOTS)
-    subscription = fields.read_name(request.subscription, SUBSCRIPTIONS)
-    return subscription._replace(kind=SNAPSHOTS, leaf=f"snap-{secrets.token_hex(8)}")

@@ -14,7 +14,7 @@ from ams.http.audit import RequestLog
 from ams.http.tls import Certificate
 from ams.outgoing.address_guard import Network, networks
 from ams.pubsub import iam, publisher, schemas, subscriber
-from ams.pubsub.calls import Calls, EmulatorDoor, Rpc
+from ams.pubsub.calls import Calls, EmulatorDoor, Rpc, bind_rpcs
 from ams.pubsub.forwarding import Relays
 from ams.pubsub.iam import IamRpcs
 from ams.pubsub.leases import Leases
@@ -56,15 +56,15 @@ async def pubsub(
     leases = Leases(made.deliverer, made.working)
     streams = Streams(leases, calls, made.slots.streams, relays)
     services = {
-        publisher.NAME: PublisherRpcs(
+        publisher.NAME: bind_rpcs(PublisherRpcs(
             topics, cases.publisher, cases.retention, subscriptions, snapshots, cases.schemas, most_bytes
-        ).rpcs(),
-        subscriber.NAME: SubscriberRpcs(
+        )),
+        subscriber.NAME: bind_rpcs(SubscriberRpcs(
             made.registry, subscriptions, snapshots, cases.seeker, made.push.pushing, leases, made.slots.waiting_pulls
-        ).rpcs(),
-        schemas.NAME: SchemaRpcs(cases.schemas).rpcs(),
-        iam.NAME: IamRpcs(made.registry, topics, subscriptions, snapshots, cases.schemas).rpcs(),
-    }
+        )),
+        schemas.NAME: bind_rpcs(SchemaRpcs(cases.schemas)),
+        iam.NAME: bind_rpcs(IamRpcs(made.registry, topics, subscriptions, snapshots, cases.schemas)),
+    }  # fmt: skip
     limits = ListenerLimits(connections=connections, unshared=proxies)
     context = certificate.context_for(ALPN) if certificate and not settings.pubsub_emulator else None
     port = _port(settings, made, calls, services, proxies)

@@ -25,7 +25,7 @@ from ams.authn.settings import AuthnSettings
 from ams.core.settings import Settings
 from ams.http.tls import Certificate, self_signed
 from ams.pipeline.jobs.accounting import envelope
-from ams.push.rpc.client import UNAVAILABLE, GrpcPushServer
+from ams.push.rpc.client import UNAVAILABLE, DrivenPushServer
 from ams.push.rpc.wire import PushServerAddress
 from ams.storage.cursors.postgresql_rows import DatabaseTime
 from tests.app.push_server.keepers import TargetTable
@@ -135,7 +135,7 @@ async def test_a_renewed_certificate_is_shown_to_a_push_server_without_a_restart
     authority, other = (certificates.Authority.make(tmp_path, name) for name in ("authority", "other"))
     stale, fresh = other.signs("stale"), authority.signs("fresh")
     async with run_secure_server(authority, "127.0.0.1") as server:
-        client = GrpcPushServer(PushServerAddress(
+        client = DrivenPushServer(PushServerAddress(
             host="127.0.0.1", port=server.port, authorities=str(authority.folder), cert=stale.chain, key=stale.key
         ))  # fmt: skip
         try:

@@ -14,7 +14,7 @@ import pytest
 from ams.core.errors import BadSettings, RegistryUnavailable
 from ams.core.push_config import PushConfig
 from ams.core.supervisor import Supervisor
-from ams.push.rpc.client import MAX_CONCURRENT_CALLS, UNAVAILABLE, CallOutcome, DrivenPushServer, GrpcPushServer
+from ams.push.rpc.client import MAX_CONCURRENT_CALLS, UNAVAILABLE, CallOutcome, DrivenPushServer
 from ams.push.rpc.wire import PushServerAddress, trust
 from ams.push.upstream import Target
 from tests.service.interference import fail_calls
@@ -35,8 +35,8 @@ HOOK = PushConfig(
 
 
 @contextlib.asynccontextmanager
-async def open_client(port: int, seconds: float = 3.0, **more: Any) -> AsyncIterator[GrpcPushServer]:
-    client = GrpcPushServer(PushServerAddress(host="127.0.0.1", port=port, **more), seconds)
+async def open_client(port: int, seconds: float = 3.0, **more: Any) -> AsyncIterator[DrivenPushServer]:
+    client = DrivenPushServer(PushServerAddress(host="127.0.0.1", port=port, **more), seconds)
     try:
         yield client
     finally:
@@ -50,12 +50,12 @@ async def server() -> AsyncIterator[ReferencePushServer]:
 
 
 @pytest.fixture
-async def client(server: ReferencePushServer) -> AsyncIterator[GrpcPushServer]:
+async def client(server: ReferencePushServer) -> AsyncIterator[DrivenPushServer]:
     async with open_client(server.port, tls=False) as made:
         yield made
 
 
-async def test_an_activation_has_the_contracts_numbers(server: ReferencePushServer, client: GrpcPushServer) -> None:
+async def test_an_activation_has_the_contracts_numbers(server: ReferencePushServer, client: DrivenPushServer) -> None:
     outcome = await client.activate(Target(PATH, "/projects/p/topics/t", ENDPOINT, 10, ("whsec_x",), "id", "topic"))
 
     assert outcome.is_ok
@@ -73,7 +73,9 @@ async def test_an_activation_has_the_contracts_numbers(server: ReferencePushServ
     )  # fmt: skip
 
 
-async def test_a_period_is_at_most_the_longest_of_the_wire(server: ReferencePushServer, client: GrpcPushServer) -> None:
+async def test_a_period_is_at_most_the_longest_of_the_wire(
+    server: ReferencePushServer, client: DrivenPushServer
+) -> None:
     outcome = await client.activate(Target(PATH, "", replace(ENDPOINT, retry_period=2**63 - 1), 10))
 
     assert outcome.is_ok
@@ -82,7 +84,7 @@ async def test_a_period_is_at_most_the_longest_of_the_wire(server: ReferencePush
     assert decode_fields(retry)[2] == 2**32 - 1
 
 
-async def test_a_mattermost_activation_has_its_numbers(server: ReferencePushServer, client: GrpcPushServer) -> None:
+async def test_a_mattermost_activation_has_its_numbers(server: ReferencePushServer, client: DrivenPushServer) -> None:
     await client.activate(Target(PATH, "/projects/p/topics/t", HOOK, 10))
 
     config = server.active[PATH]
@@ -94,7 +96,7 @@ async def test_a_mattermost_activation_has_its_numbers(server: ReferencePushServ
     assert decode_fields(retry) == {1: b"slowstart"}
 
 
-async def test_answers_have_the_words_that_clients_know(server: ReferencePushServer, client: GrpcPushServer) -> None:
+async def test_answers_have_the_words_that_clients_know(server: ReferencePushServer, client: DrivenPushServer) -> None:
     assert await client.status(PATH) == f"Error: Subscription {PATH} is not active"
     await client.activate(Target(PATH, "", ENDPOINT, 10))
     assert await client.status(PATH) == f"Subscription {PATH} is currently active"
@@ -105,7 +107,9 @@ async def test_answers_have_the_words_that_clients_know(server: ReferencePushSer
     assert await client.status(PATH) == "Error: UNAUTHORISED"
 
 
-async def test_p29_a_push_server_that_hangs_counts_as_away(server: ReferencePushServer, client: GrpcPushServer) -> None:
+async def test_p29_a_push_server_that_hangs_counts_as_away(
+    server: ReferencePushServer, client: DrivenPushServer
+) -> None:
     server.hangs = True
     async with open_client(server.port, 0.2, tls=False) as hurried:
         assert await hurried.status(PATH) == UNAVAILABLE
@@ -129,7 +133,9 @@ async def test_a_push_server_that_is_not_there_is_away_and_found_when_it_is_back
             await wait_until_async(is_serving)
 
 
-async def test_p34_health_tells_why_a_server_does_not_work(server: ReferencePushServer, client: GrpcPushServer) -> None:
+async def test_p34_health_tells_why_a_server_does_not_work(
+    server: ReferencePushServer, client: DrivenPushServer
+) -> None:
     assert await client.health(details=False) == "SERVING"
 
     server.state = "Could not retrieve push worker user"
@@ -295,7 +301,7 @@ async def test_a_deactivation_that_ends_by_a_defect_fails_no_change_and_is_repai
     await drive.follow(target("a"))
     drive.wanted.targets = []
 
-    with fail_calls(GrpcPushServer, "deactivate", ValueError):
+    with fail_calls(DrivenPushServer, "deactivate", ValueError):
         await drive.driving.settle(PATIENCE_SECONDS)
     assert drive.driving.results[target("a").path].client_text() == "Error: unexpected ValueError"
 

@@ -16,7 +16,7 @@ from ams.push import retry
 from ams.push.attempts import AttemptOutcome, TargetCycle, WorkerDependencies
 from ams.push.delivery_request import google_seconds, seconds
 from ams.push.report import ACKNOWLEDGE, CONSUME, PARALLEL_ELSEWHERE, SEND, WorkerReport
-from ams.push.sender import EndpointAnswer, NotAsked
+from ams.push.sender import NotAsked
 from ams.push.upstream import Gone, NotTaken, PushHandOut, Target, Verdict
 
 logger = structlog.get_logger("ams.push")
@@ -32,12 +32,10 @@ class ParallelCycle(TargetCycle):
             raise ValueError(PARALLEL_ELSEWHERE)
         super().__init__(target, means, report)
         self._hand_outs = means.upstream.hand_outs
-        self._under_way: set[asyncio.Task[None]] = set()
         self._pause: int | None = None  # milliseconds to wait before anything more is sent
         self._wave = 0  # raised by each endpoint failure: failures of deliveries that began before are ignored
         self._refused = 0  # messages in a row that were refused
         self._freed = asyncio.Event()  # something that was under way has ended
-        self._ended = asyncio.Event()  # nothing more is to be sent
 
     @property
     def outstanding(self) -> int:
@@ -48,21 +46,6 @@ class ParallelCycle(TargetCycle):
     def in_flight(self) -> bool:
         """True while messages are being sent or acknowledged."""
         return bool(self._under_way)
-
-    def end(self) -> None:
-        """Start no more deliveries; those under way continue."""
-        self._ended.set()
-
-    async def rest(self) -> None:
-        """Wait for deliveries under way."""
-        while self._under_way:
-            await asyncio.wait(self._under_way)
-
-    async def abandon(self) -> None:
-        """Cancel deliveries under way, and give their messages back."""
-        for delivery in self._under_way:
-            delivery.cancel()
-        await self.rest()
 
     async def step(self) -> None:
         """Start a delivery, or wait for a slot, the end of a pause, or messages."""
@@ -153,46 +136,38 @@ class ParallelCycle(TargetCycle):
             self._refused = 0
             self._accept(len(messages), outcome, limit)
             return True
-        if is_google:
-            return await self._nack(hand_out, wave, outcome)
+        return await self._not_accepted(hand_out, wave, outcome)
+
+    async def _not_accepted(self, hand_out: PushHandOut, wave: int, outcome: AttemptOutcome) -> bool:
+        messages, answer = hand_out.messages, outcome.answer
+        is_google = self._target.config.google is not None
         self.batch = retry.half_batch(len(messages))
-        answer = outcome.answer
         if answer is None:
             self._report_failure(SEND, outcome.error)
+            if is_google:
+                await self._fail(hand_out, 0, outcome.error)
             self._blame_endpoint(wave)
             return False
-        if answer.status == retry.GONE:
+        if answer.status == retry.GONE and not is_google:
             self.end()
             self._stop_for_good(answer)
             return False
         said = self._note_refusal(messages, answer, outcome.error)
-        if answer.status in retry.NOT_OF_THE_MESSAGE:
-            self._blame_by_answer(answer, wave)
-            return False
-        if len(messages) > 1:
+        is_of_endpoint = answer.status in retry.NOT_OF_THE_MESSAGE
+        if len(messages) > 1 and not is_of_endpoint:
             middle = len(messages) // 2
             for part in (hand_out.part(0, middle), hand_out.part(middle, len(messages))):
                 if self._ended.is_set() or not await self._deliver(part, wave):
                     return False
             return True
-        await self._fail(hand_out, answer.status, said)
-        self._count_refusal(wave)
-        return wave == self._wave
-
-    async def _nack(self, hand_out: PushHandOut, wave: int, outcome: AttemptOutcome) -> bool:
-        """Count a failure of a message after any bad outcome, as Google's clients expect."""
-        answer = outcome.answer
-        if answer is None:
-            self._report_failure(SEND, outcome.error)
-            await self._fail(hand_out, 0, outcome.error)
-            self._blame_endpoint(wave)
-            return False
-        said = self._note_refusal(hand_out.messages, answer, outcome.error)
-        await self._fail(hand_out, answer.status, said)
-        if answer.status in retry.NOT_OF_THE_MESSAGE:
-            self._blame_by_answer(answer, wave)
+        if is_google or not is_of_endpoint:
+            await self._fail(hand_out, answer.status, said)
+        if is_of_endpoint:
+            self._blame_endpoint(wave, asked=answer.retry_after if answer.status in retry.ASKS_FOR_TIME else None)
         else:
-            self._count_refusal(wave)
+            self._refused += 1
+            if self._refused >= self._at_once:  # as many in a row as slots are taken as the endpoint's fault
+                self._blame_endpoint(wave)
         return wave == self._wave
 
     async def _fail(self, hand_out: PushHandOut, status: int, said: str) -> None:
@@ -200,15 +175,6 @@ class ParallelCycle(TargetCycle):
         verdict = Verdict(said, hand_out.attempt, status)
         self._means.require_lease()
         await self._hand_outs.fail(self._target, hand_out, Milliseconds(wait), verdict)
-
-    def _count_refusal(self, wave: int) -> None:
-        """Count a refusal; as many in a row as slots are taken as the endpoint's fault."""
-        self._refused += 1
-        if self._refused >= self._at_once:
-            self._blame_endpoint(wave)
-
-    def _blame_by_answer(self, answer: EndpointAnswer, wave: int) -> None:
-        self._blame_endpoint(wave, asked=answer.retry_after if answer.status in retry.ASKS_FOR_TIME else None)
 
     def _blame_endpoint(self, wave: int, wait: int | None = None, asked: float | None = None) -> None:
         """Pause all deliveries, once per wave: for `wait` milliseconds, or by the policy and the `asked` seconds."""

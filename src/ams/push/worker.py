@@ -116,15 +116,6 @@ class _Cycle(TargetCycle):
             return None
         return self._wait(answer.retry_after if answer.status in retry.ASKS_FOR_TIME else None)
 
-    def end(self) -> None:
-        """Do nothing: the present step is finished."""
-
-    async def rest(self) -> None:
-        """Do nothing: between two steps nothing is under way."""
-
-    async def abandon(self) -> None:
-        """Do nothing: a delivery ends with the task of the worker."""
-
 
 class DeliveryWorker:
     """Delivers one target until it is drained, its subscription is deleted, or its endpoint is gone (410)."""

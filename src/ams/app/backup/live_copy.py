@@ -15,6 +15,7 @@ answered before the backup began is missing. The copying itself follows, from th
 
 import contextlib
 import errno
+import glob
 import os
 import sqlite3
 import stat
@@ -114,7 +115,6 @@ _Source = KeptFiles | _LockedFolder
 
 @contextlib.contextmanager
 def _source(folder: Folder) -> Iterator[_Source]:
-    """Ask the service to keep the files, or lock the folder if none runs."""
     if is_in_use(folder.path):
         with closing(keep(folder.path)) as kept:
             yield kept
@@ -180,7 +180,8 @@ def _copy(folder: Folder, source: _Source, moment: _Moment, path: str, *, with_k
 
 
 def _copy_others(folder: Folder, source: _Source, path: str, with_key: bool) -> Iterator[BackupEntry]:
-    for name in (*sorted(os.listdir(folder.path)), *_names_in(folder, _AUTHN_TLS)):
+    below = glob.glob(os.path.join(_AUTHN_TLS, "*"), root_dir=folder.path, include_hidden=True)
+    for name in (*sorted(os.listdir(folder.path)), *sorted(below)):
         is_database = name.startswith((_DATABASE, _AUTHN_DATABASE))
         is_secret = name.startswith(SECRETS) and not with_key
         if is_database or is_secret or name in _SKIPPED_FILES or name.endswith(NEW):
@@ -188,9 +189,3 @@ def _copy_others(folder: Folder, source: _Source, path: str, with_key: bool) -> 
         with contextlib.suppress(FileNotFoundError):
             if stat.S_ISREG(os.lstat(folder.place(name)).st_mode):
                 yield copy_file(folder.place(name), path, name, get_on=source.get_on)
-
-
-def _names_in(folder: Folder, below: str) -> list[str]:
-    with contextlib.suppress(FileNotFoundError):
-        return [os.path.join(below, name) for name in sorted(os.listdir(folder.place(below)))]
-    return []

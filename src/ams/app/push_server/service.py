@@ -25,25 +25,14 @@ from ams.core.distinguished_names import normalise_name, of_certificate
 from ams.core.errors import BadSettings, Unusable
 from ams.push.report import text
 from ams.push.rpc import push_service_pb2 as pb
-from ams.push.rpc.wire import (
-    ACTIVATE,
-    CHECK,
-    DEACTIVATE,
-    HEALTH,
-    SERVICE,
-    STATUS,
-    SUBSCRIPTION_STATUS,
-    WATCH,
-    Method,
-    authorities,
-    read_file,
-)
+from ams.push.rpc import wire
+from ams.push.rpc.wire import Method, authorities, read_file
 from ams.wire.push import WorkerState
 
 UNAUTHORISED_TEXT = "UNAUTHORISED"
 UNREADABLE_TEXT = "The request cannot be read"
 UNHEALTHY_TEXT = "The push service is currently unable to handle any requests"
-_HEALTH_METHODS = frozenset({STATUS.path, WATCH.path})  # they report the health
+_HEALTH_METHODS = frozenset({wire.STATUS.path, wire.WATCH.path})  # they report the health
 logger = structlog.get_logger("ams.push_server")
 Context = grpc.aio.ServicerContext[Any, Any]
 STOP_SECONDS = 1.0  # for calls in flight, at a stop
@@ -224,13 +213,16 @@ async def listening(settings: PushSettings, follower: Follower, condition: Condi
     access = AccessList(settings.acl) if settings.tls_enabled else None
     gate, service, health = PushServerGate(access, condition), PushService(follower, condition), Health(condition)
     methods: dict[Method[Any, Any], Callable[..., Any]] = {
-        ACTIVATE: service.activate,
-        DEACTIVATE: service.deactivate,
-        SUBSCRIPTION_STATUS: service.subscription_status,
-        STATUS: service.status,
+        wire.ACTIVATE: service.activate,
+        wire.DEACTIVATE: service.deactivate,
+        wire.SUBSCRIPTION_STATUS: service.subscription_status,
+        wire.STATUS: service.status,
     }
     server = grpc.aio.server(options=(*_OPTIONS, ("grpc.max_allowed_incoming_connections", MAX_CONNECTIONS)))
-    handlers = gate.handlers(SERVICE, methods), gate.handlers(HEALTH, {CHECK: health.check, WATCH: health.watch})
+    handlers = (
+        gate.handlers(wire.SERVICE, methods),
+        gate.handlers(wire.HEALTH, {wire.CHECK: health.check, wire.WATCH: health.watch}),
+    )
     server.add_generic_rpc_handlers(handlers)
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     credentials = _credentials(settings)

@@ -57,17 +57,50 @@ class CallOutcome(NamedTuple):
         return UNAVAILABLE if self.is_away else f"Error: {self.text}"
 
 
-class GrpcPushServer:
-    """A push server, ours or the reference's, over one connection. Raises `BadSettings` for bad certificate files."""
+async def _no_targets() -> Sequence[Target]:
+    return ()
+
+
+class DrivenPushServer:
+    """A push server elsewhere, over one connection, whose deliveries are kept equal to targets after any failure.
+
+    Compares both at every change and every minute, and repairs differences (push contract 15, P3, P28, P31). A delivery
+    that this process did not send is sent again, as it may be outdated. Raises `BadSettings` for bad certificate files.
+    """
 
     def __init__(self, place: PushServerAddress, seconds: float = CALL_SECONDS) -> None:
         self._place, self._seconds = place, seconds
         self._trust = trust(place)
         self._channel: grpc.aio.Channel | None = None
         self._connecting = asyncio.Lock()
+        self.targets: Callable[[], Awaitable[Sequence[Target]]] = _no_targets
+        self._given: dict[str, Target] = {}  # targets that this process sent
+        self.results: dict[str, CallOutcome] = {}  # of the last call about each subscription
+        self._places = asyncio.Semaphore(MAX_CONCURRENT_CALLS)
+        self._turn = asyncio.Lock()
+        self._away: CallOutcome | None = None  # first missing answer of this round: no more calls in it
+        self._asked: set[asyncio.Task[bool]] = set()
+        self._pauses = Pauses(_BACKOFF)
+        self._rounds = Ticker(WORK, ROUND_SECONDS, self._go_on)
+
+    async def start(self, targets: Callable[[], Awaitable[Sequence[Target]]], supervisor: Supervisor) -> None:
+        """Keep it in step with `targets`, in the background."""
+        self.targets = targets
+        self._rounds.soon()
+        await self._rounds.start(supervisor)
+
+    async def settle(self, seconds: float = CALL_SECONDS) -> None:
+        """Bring it in step now, within so many seconds; failures are retried in the background."""
+        asked = asyncio.create_task(self.round())
+        self._asked.add(asked)
+        asked.add_done_callback(self._asked.discard)
+        await asyncio.wait({asked}, timeout=seconds)
+        if not asked.done() or not asked.result():
+            self._rounds.soon()
 
     async def close(self) -> None:
-        """Close the connection; calls under way fail."""
+        """Stop the rounds and close the connection; the push server continues its deliveries."""
+        await self._rounds.close()
         await self._disconnect()
 
     async def _disconnect(self) -> None:
@@ -142,50 +175,6 @@ class GrpcPushServer:
             logger.warning("push_server.certificates_unusable", reason=str(error))
         return self._trust != before or not self._place.verify
 
-
-async def _no_targets() -> Sequence[Target]:
-    return ()
-
-
-class DrivenPushServer(GrpcPushServer):
-    """A push server elsewhere whose deliveries are kept equal to targets, after any failure on either side.
-
-    Compares both at every change and every minute, and repairs differences (push contract 15, P3, P28, P31). A delivery
-    that this process did not send is sent again, as it may be outdated. Raises as `GrpcPushServer`.
-    """
-
-    def __init__(self, place: PushServerAddress, seconds: float = CALL_SECONDS) -> None:
-        super().__init__(place, seconds)
-        self.targets: Callable[[], Awaitable[Sequence[Target]]] = _no_targets
-        self._given: dict[str, Target] = {}  # targets that this process sent
-        self.results: dict[str, CallOutcome] = {}  # of the last call about each subscription
-        self._places = asyncio.Semaphore(MAX_CONCURRENT_CALLS)
-        self._turn = asyncio.Lock()
-        self._away: CallOutcome | None = None  # first missing answer of this round: no more calls in it
-        self._asked: set[asyncio.Task[bool]] = set()
-        self._pauses = Pauses(_BACKOFF)
-        self._rounds = Ticker(WORK, ROUND_SECONDS, self._go_on)
-
-    async def start(self, targets: Callable[[], Awaitable[Sequence[Target]]], supervisor: Supervisor) -> None:
-        """Keep it in step with `targets`, in the background."""
-        self.targets = targets
-        self._rounds.soon()
-        await self._rounds.start(supervisor)
-
-    async def settle(self, seconds: float = CALL_SECONDS) -> None:
-        """Bring it in step now, within so many seconds; failures are retried in the background."""
-        asked = asyncio.create_task(self.round())
-        self._asked.add(asked)
-        asked.add_done_callback(self._asked.discard)
-        await asyncio.wait({asked}, timeout=seconds)
-        if not asked.done() or not asked.result():
-            self._rounds.soon()
-
-    async def close(self) -> None:
-        """Stop the rounds and close the connection; the push server continues its deliveries."""
-        await self._rounds.close()
-        await super().close()
-
     async def _go_on(self) -> None:
         pause = min(self._pauses.next(), ROUND_SECONDS)
         try:
@@ -230,11 +219,10 @@ class DrivenPushServer(GrpcPushServer):
         return outcome
 
     async def _one_of_several(self, path: str, work: Awaitable[CallOutcome]) -> CallOutcome:
-        """Run the calls of one target in a slot. A defect must not stop other targets (P4)."""
         try:
             async with self._places:
                 return await work
-        except Exception as error:
+        except Exception as error:  # a defect must not stop other targets (P4)
             logger.exception("push_server.failed", subscription=path, kind=type(error).__name__)
             return CallOutcome(grpc.StatusCode.INTERNAL, f"unexpected {type(error).__name__}")
 

@@ -13,7 +13,7 @@ from ams.core.clock import Milliseconds
 from ams.core.errors import InvalidInput
 from ams.core.names import is_google_name, is_name, is_resource_name
 from ams.pubsub.errors import NotSupported
-from ams.pubsub.protos import Duration, Message, Timestamp
+from ams.pubsub.protos import Message, Timestamp
 from ams.storage.registry.records import PageRequest
 
 TOPICS, SUBSCRIPTIONS, SNAPSHOTS, SCHEMAS = "topics", "subscriptions", "snapshots", "schemas"
@@ -72,11 +72,6 @@ def name_in(text: str, project: str, kind: str) -> str:
 
 def _invalid(text: str) -> InvalidInput:
     return InvalidInput(f"Invalid resource name given (name={text}). {_RULE}.")
-
-
-def duration(span: Milliseconds) -> Any:
-    """Return a span as a message of Google's."""
-    return Duration(seconds=span // 1000, nanos=span % 1000 * 1_000_000)
 
 
 def span(value: Any) -> Milliseconds:

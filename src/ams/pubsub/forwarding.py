@@ -91,7 +91,6 @@ class Relays:
         return known
 
     def _metadata(self, elsewhere: OwnedElsewhere, context: Context) -> tuple[tuple[str, str | bytes], ...]:
-        """Return the metadata for the owner: token, address of the client, and this node."""
         came = [(name, value) for name, value in context.invocation_metadata() or () if name != AGENT]
         given = [(AGENT if name == "user-agent" else name, value) for name, value in came]
         return tuple(self._requests.headers(elsewhere, elsewhere.pubsub, given, peer_of(context)[0]))

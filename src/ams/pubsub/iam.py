@@ -132,7 +132,6 @@ class IamRpcs:
         return True
 
     async def _access_list(self, caller: Caller, name: PubsubName) -> frozenset[UserId]:
-        """Return the access list of a resource, empty for kinds without one. Raises `NotFound`."""
         found = await self._shows[name.kind](caller, name.leaf)
         return found.authorized if _KINDS[name.kind].role else frozenset()
 
@@ -169,7 +168,6 @@ def _check_version(version: int, field: str) -> None:
 
 
 def _mask(request: Message) -> Collection[str]:
-    """Return the fields of a policy to set. Raises `InvalidInput`, `NotSupported`."""
     for path in request.update_mask.paths:
         if path not in pb.Policy.DESCRIPTOR.fields_by_name:
             raise errors.InvalidInput(

@@ -60,7 +60,6 @@ def _to_stored(message: protos.Message) -> Message:
 
 
 def _bad_attribute(key: int, value: int) -> InvalidInput:
-    """Return the error for an attribute whose key and value have so many bytes."""
     if not key:
         return InvalidInput("An attribute has an empty key: a key has at least 1 byte.")
     what, size, most = ("key", key, MOST_KEY) if key > MOST_KEY else ("value", value, MOST_VALUE)

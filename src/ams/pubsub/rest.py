@@ -75,8 +75,6 @@ class RestAnswer(NamedTuple):
 
 
 class _EndedElsewhere(Exception):
-    """Another node has refused the call."""
-
     def __init__(self, refused: CallRefusal) -> None:
         self.refused = refused
 

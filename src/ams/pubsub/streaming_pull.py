@@ -87,7 +87,7 @@ class Streams:
             return
         stream = _Stream(self._leases, call, context, first)
         spread = self._spreads.get(subscription.id)
-        if spread is None or spread.has_ended:
+        if spread is None or spread.task.done():  # it failed: its streams are ending
             spread = self._spreads[subscription.id] = _Spread(self._leases, call, subscription)
         spread.add(stream)
         try:
@@ -132,12 +132,7 @@ class _Spread:
         self.streams: set[_Stream] = set()
         self._turns: OrderedDict[_Stream, None] = OrderedDict()  # streams with room, in the order of their turns
         self._sooner = asyncio.Event()
-        self._task = asyncio.create_task(self._run())
-
-    @property
-    def has_ended(self) -> bool:
-        """True if the task failed: its streams are ending."""
-        return self._task.done()
+        self.task = asyncio.create_task(self._run())
 
     def add(self, stream: "_Stream") -> None:
         self.streams.add(stream)
@@ -165,10 +160,10 @@ class _Spread:
             each.fail(error)
 
     async def close(self) -> None:
-        self._task.cancel()
-        await asyncio.wait((self._task,))
+        self.task.cancel()
+        await asyncio.wait((self.task,))
         with contextlib.suppress(asyncio.CancelledError):
-            self._task.result()  # an exception that nobody retrieves keeps its frames, and so the streams, alive
+            self.task.result()  # an exception that nobody retrieves keeps its frames, and so the streams, alive
 
     async def _run(self) -> None:
         try:
@@ -216,7 +211,6 @@ class _Spread:
             await self._wait(next(iter(idle)))
 
     async def _wait(self, holder: str) -> None:
-        """Wait for a message, or for a stream of another user."""
         loop = asyncio.get_running_loop()
         until = loop.time() + LOOK_SECONDS
         grown = asyncio.ensure_future(self._leases.working.puller.wait(self.subscription, self._project, holder, until))

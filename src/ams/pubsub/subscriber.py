@@ -209,7 +209,6 @@ class SubscriberRpcs:
         return await self._subscriptions.show(call.caller, SubscriptionName(call.name.leaf))
 
     async def _check_push(self, call: PubsubCall, subscription: Subscription, push: AskedPush | None) -> None:
-        """Raise the errors of a change of the push configuration, before anything is changed."""
         if subscription.parallel is None:
             raise Conflict(ORDERED)
         if push is None:

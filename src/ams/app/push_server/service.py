@@ -254,13 +254,12 @@ def _credentials(settings: PushSettings) -> grpc.ServerCredentials | None:
         return grpc.ssl_server_certificate_configuration([(key, chain)], root_certificates=roots)
 
     def changed_configuration() -> Any:
-        """Return the new configuration; None to keep the present one, also if a file is bad."""
         nonlocal known
         try:
             before, known = known, read_files()
         except BadSettings as error:
             logger.error("certificate.unusable", reason=str(error))
-            return None
+            return None  # the present one goes on
         if known == before:
             return None
         logger.info("certificate.loaded", chain=settings.cert)

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -26,19 +26,12 @@ class InvalidTarget(Exception):
     """The target cannot be delivered; the text has the reason, without secrets."""
 
 
-class Named(NamedTuple):
-    """The parts of a subscription's resource name."""
-
-    project: str
-    subscription: str
-
-
-def split_path(path: str) -> Named:
-    """Parse a resource name `/projects/P/subscriptions/S`. Raises `InvalidTarget`."""
+def split_path(path: str) -> tuple[str, str]:
+    """Return project and name of a subscription `/projects/P/subscriptions/S`. Raises `InvalidTarget`."""
     found = _PATH.fullmatch(path)
     if found is None or not is_name(found[1]) or not is_resource_name(found[2]):
         raise InvalidTarget(f"Invalid subscription, {path[:300]!r}")
-    return Named(found[1], found[2])
+    return found[1], found[2]
 
 
 def of_message(activated: pb.Subscription) -> Target:

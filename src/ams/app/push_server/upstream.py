@@ -426,7 +426,6 @@ def _as_pulled(received: _Received) -> Pulled:
 
 
 def _within(max_bytes: int, messages: Sequence[Pulled]) -> Sequence[Pulled]:
-    """Return the first messages that fit into `max_bytes`, at least one."""
     left = max_bytes
     for index, message in enumerate(messages):
         left -= len(message.fragment)

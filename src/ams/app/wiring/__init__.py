@@ -81,7 +81,6 @@ async def service(
 
 
 async def _settle(engines: Engines, attempt: Callable[[], Awaitable[None]], tell: ReportWait) -> None:
-    """Run the repairs of a start. If an engine on another machine fails again, wait and retry."""
     if engines.embedded:
         await attempt()
     else:

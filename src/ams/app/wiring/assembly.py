@@ -155,7 +155,6 @@ class Service:
         return self.log.away or self.registry.away
 
     def _make_message_flow(self) -> None:
-        """Make the parts that store, deliver and count messages."""
         settings, engines = self.settings, self._engines
         registry, log, cursors, clock = engines.registry, engines.log, engines.cursors, engines.clock
         self.counts = Counts(clock)
@@ -177,12 +176,10 @@ class Service:
         )
 
     def _wake_pulls(self, subscription: SubscriptionId) -> None:
-        """Wake the pulls of a subscription whose cursor has moved."""
         self.deliverer.wake(subscription)
         self.working.opened.forget(subscription)
 
     def _stop_pulls(self, subscription: SubscriptionId) -> None:
-        """End the pulls of a deleted or detached subscription."""
         self.deliverer.wake(subscription)
         self.working.opened.leave(subscription)
 

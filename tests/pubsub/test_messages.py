@@ -28,9 +28,9 @@ from ams.core.errors import TooLarge
 from ams.core.messages import Stored
 from ams.core.names import Offset
 from ams.core.settings import Settings
-from ams.pubsub.leases import takes_long_errors
 from ams.pubsub.messages import messages_to_publish, received_messages
 from ams.pubsub.requests import read
+from ams.pubsub.subscriber import takes_long_errors
 from ams.service.parallel.pulls import LeaseBatch
 from ams.web.http2_relay import peer_name
 from tests.pubsub.conftest import World, world_at

@@ -11,7 +11,6 @@ Projects, topics, users and tokens are those of the HTTP API; subscriptions made
     calls       admission, life cycle and audit of a call
     resources   converts topics, subscriptions and snapshots
     messages    converts published and received messages
-    leases      the subscription of a consumer's call, and settling of ack ids
     publisher, subscriber, streaming_pull, schemas, iam
                 the methods of each service, listed by its `rpcs`
     rest        HTTP/1.1 requests as calls of these methods; Google's error format

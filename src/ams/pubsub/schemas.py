@@ -15,8 +15,7 @@ from ams.pubsub import protos as pb
 from ams.pubsub.calls import PubsubCall
 from ams.pubsub.errors import name_missing
 from ams.pubsub.fields import SCHEMAS, PubsubName
-from ams.pubsub.leases import MAX_RESPONSE_BYTES
-from ams.pubsub.messages import in_answers
+from ams.pubsub.messages import MAX_RESPONSE_BYTES, in_answers
 from ams.pubsub.protos import Message
 from ams.service.schemas import Schemas
 from ams.service.validators import MAX_REVISIONS_TRIED

@@ -27,10 +27,9 @@ from ams.pubsub.calls import Calls, PubsubCall
 from ams.pubsub.errors import UNORDERED, FailedAckIds
 from ams.pubsub.fields import SUBSCRIPTIONS
 from ams.pubsub.forwarding import Relays
-from ams.pubsub.leases import MAX_RESPONSE_BYTES, Leases, check_seconds, check_size
 from ams.pubsub.protos import Message
 from ams.pubsub.requests import Context, Scope, first_of, read
-from ams.pubsub.subscriber import NAME
+from ams.pubsub.subscriber import NAME, Leases, check_seconds, check_size
 from ams.service.parallel.backlog import MAX_OUT, MAX_OUT_BYTES
 from ams.service.parallel.message_state import FlowWindow
 from ams.service.parallel.pulls import LeaseBatch
@@ -200,7 +199,7 @@ class _Spread:
                 continue
             lots = await working.puller.pull(
                 self.subscription, TURN_MESSAGES, project=self._project, holder=stream.holder, wait=True,
-                max_bytes=min(MAX_RESPONSE_BYTES, left), seconds=stream.seconds, window=stream.window,
+                max_bytes=min(messages.MAX_RESPONSE_BYTES, left), seconds=stream.seconds, window=stream.window,
             )  # fmt: skip
             if lots:
                 self._turns.pop(stream, None)

@@ -17,14 +17,13 @@ from ams.pubsub import iam, publisher, schemas, subscriber
 from ams.pubsub.calls import Calls, EmulatorDoor, Rpc, bind_rpcs
 from ams.pubsub.forwarding import Relays
 from ams.pubsub.iam import IamRpcs
-from ams.pubsub.leases import Leases
 from ams.pubsub.publisher import PublisherRpcs
 from ams.pubsub.requests import MOST_PAYLOAD, MOST_REQUEST
 from ams.pubsub.rest import Rest, refusal_of
 from ams.pubsub.schemas import SchemaRpcs
 from ams.pubsub.server import answering
 from ams.pubsub.streaming_pull import Streams
-from ams.pubsub.subscriber import SubscriberRpcs
+from ams.pubsub.subscriber import Leases, SubscriberRpcs
 from ams.web.answers import Refusal
 from ams.web.asgi_exchange import AsgiExchange
 from ams.web.connection import Port

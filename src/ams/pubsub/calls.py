@@ -5,7 +5,7 @@ import contextlib
 import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import KW_ONLY, InitVar, dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple, NoReturn
 
@@ -108,6 +108,7 @@ class EmulatorDoor(RequestGate):
         """Do nothing: every client on this machine is admitted."""
 
 
+@dataclass(eq=False)
 class Calls:
     """Answers calls.
 
@@ -115,28 +116,21 @@ class Calls:
     user; each has a fair share.
     """
 
-    def __init__(
-        self,
-        door: RequestGate,
-        auditor: Auditor,
-        bodies: Bodies,
-        new_id: Callable[[], bytes],
-        ended: Counter[str],
-        unread: UnreadAnswers,
-        *,
-        most: int,
-        seconds: float,
-        most_payload: int = MOST_PAYLOAD,
-        proxies: Sequence[Network] = (),
-        only_proxies: bool = False,
-        relay: Relays | None = None,
-    ) -> None:
-        """`most`: concurrent logins, calls, and streams each. `seconds`: time for a request to arrive. `most_payload`:
-        its bytes. `ended` counts calls by code. `only_proxies`: refuse clients that do not come through `proxies`.
-        """
-        self._door, self._auditor, self._bodies, self._new_id = door, auditor, bodies, new_id
-        self._ended, self._unread, self._seconds, self.most_payload = ended, unread, seconds, most_payload
-        self._proxies, self._only_proxies, self._relay = proxies, only_proxies, relay
+    _door: RequestGate
+    _auditor: Auditor
+    _bodies: Bodies
+    _new_id: Callable[[], bytes]
+    _ended: Counter[str]  # calls by code
+    _unread: UnreadAnswers
+    _: KW_ONLY
+    most: InitVar[int]  # concurrent logins, calls, and streams each
+    seconds: float  # for a request to arrive
+    most_payload: int = MOST_PAYLOAD  # bytes of a request
+    proxies: Sequence[Network] = ()
+    only_proxies: bool = False  # refuse clients that do not come through `proxies`
+    relay: Relays | None = None
+
+    def __post_init__(self, most: int) -> None:
         most = max(most, 2)
         self._logins, self._calls, self._streams = FairShare[str](most), FairShare[str](most), FairShare[str](most)
 
@@ -167,7 +161,7 @@ class Calls:
 
         async def answer(_: Any, context: Context) -> bytes:
             async def take(_: str) -> Message:
-                return read(rpc.binding.request, await first_of(context, self._seconds), self.most_payload)
+                return read(rpc.binding.request, await first_of(context, self.seconds), self.most_payload)
 
             scope = self._begin(context, method)
             try:
@@ -224,7 +218,7 @@ class Calls:
 
     async def _login(self, scope: Scope) -> str:
         """Authenticate the caller; return its id. Raises as `RequestGate.who`, `Overloaded` with too many logins."""
-        if self._only_proxies and not is_within(usual_address(scope["client"][0]), self._proxies):
+        if self.only_proxies and not is_within(usual_address(scope["client"][0]), self.proxies):
             raise NotAuthenticated(PLAIN)
         known = self._door.cached_caller(scope["headers"], scope["query_string"])
         if known is not None:
@@ -250,15 +244,15 @@ class Calls:
                     answer: bytes = (await rpc.act(call, request)).SerializeToString()
                 return answer
         except OwnedElsewhere as elsewhere:
-            if self._relay is None:
+            if self.relay is None:
                 raise
-            return await self._relay.unary(elsewhere, method, request.SerializeToString(), context)
+            return await self.relay.unary(elsewhere, method, request.SerializeToString(), context)
 
     def _begin(self, context: Context, method: str) -> Scope:
         """Record headers and address of a call, for logs, rates and audit."""
         REQUEST.set(self._new_id())
         current_task().add_done_callback(partial(self._note_end, context))  # gRPC's own callback makes a cycle
-        scope = scope_of(context, method, self._proxies)
+        scope = scope_of(context, method, self.proxies)
         SCOPE.set(scope)
         return scope
 

@@ -7,6 +7,7 @@ a normal call (`Calls.answer`), with the same login, fair shares, rates, audit a
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, NamedTuple, NoReturn
 from urllib.parse import parse_qs
 
@@ -104,24 +105,20 @@ class RestContext:
         raise _EndedElsewhere(CallRefusal(code, text, metadata))
 
 
+@dataclass(eq=False)
 class Rest:
     """ASGI application."""
 
-    def __init__(
-        self,
-        calls: Calls,
-        services: Mapping[str, Sequence[Rpc]],
-        bodies: Bodies,
-        new_id: Callable[[], bytes],
-        *,
-        proxies: Sequence[Network] = (),
-        is_open: bool = False,
-    ) -> None:
-        """`is_open`: no tokens and no TLS (emulator). Otherwise TLS ends here or at a proxy."""
-        self._calls = calls
-        self._rpcs = {rpc.name: (service, rpc) for service, rpcs in services.items() for rpc in rpcs}
-        self._bodies, self._new_id, self._proxies, self._is_open = bodies, new_id, proxies, is_open
-        self._scheme = "http" if is_open else "https"
+    _calls: Calls
+    _services: Mapping[str, Sequence[Rpc]]
+    _bodies: Bodies
+    _new_id: Callable[[], bytes]
+    _: KW_ONLY
+    proxies: Sequence[Network] = ()
+    is_open: bool = False  # no tokens and no TLS (emulator); otherwise TLS ends here or at a proxy
+
+    def __post_init__(self) -> None:
+        self._rpcs = {rpc.name: (service, rpc) for service, rpcs in self._services.items() for rpc in rpcs}
 
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -131,7 +128,7 @@ class Rest:
         SCOPE.set(scope)
         scope["headers"] = usual_headers(scope["headers"])
         scope["client"] = scope["client"] or ("", 0)
-        note_address(scope, self._proxies)
+        note_address(scope, self.proxies)
         with contextlib.ExitStack() as held:  # until the answer is sent
             try:
                 found = await self._answer(scope, receive, held)
@@ -144,7 +141,7 @@ class Rest:
 
     async def _answer(self, scope: Scope, receive: Receive, held: contextlib.ExitStack) -> RestAnswer:
         path, http = scope["path"], scope["method"]
-        if self._is_open and any(name == b"origin" for name, _ in scope["headers"]):
+        if self.is_open and any(name == b"origin" for name, _ in scope["headers"]):
             raise NotAllowed(_BROWSER)
         if path in DISCOVERY and http == "GET":
             return self._description(scope)
@@ -209,7 +206,7 @@ class Rest:
         if parse_qs(_decode(scope["query_string"])).get("version", ["v1"]) != ["v1"]:
             return _error(404, "NOT_FOUND", "Only the version v1 is there.")
         host = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"host"), "")
-        return RestAnswer(200, msgspec.json.encode(describe(f"{self._scheme}://{host}/")))
+        return RestAnswer(200, msgspec.json.encode(describe(f"{'http' if self.is_open else 'https'}://{host}/")))
 
 
 @contextlib.contextmanager

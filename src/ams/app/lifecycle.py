@@ -81,7 +81,7 @@ class State:
             return
         made = self.service
         yield figure("ams_waiting_pulls", "Pulls that wait for a message now.", made.deliverer.waiting)
-        yield figure("ams_live_views", "Event streams of live views that are open.", made.cases.live.views)
+        yield figure("ams_live_views", "Event streams of live views that are open.", made.live.views)
         yield from made.watched.gauges()
         yield figure("ams_pubsub_streams", "Streams of messages that are open.", made.working.streams.total())
         if made.embedded:
@@ -206,8 +206,8 @@ async def serve_api(
             await made.working.hand_over()
         finally:
             made.deliverer.stop_waiting()
-            made.cases.live.stop()
-            made.cases.schemas.stop()
+            made.live.stop()
+            made.schemas.stop()
             await server.stop()
 
 

@@ -63,8 +63,8 @@ async def service(
         async with contextlib.AsyncExitStack() as stack:
             works: list[_Background] = [
                 made.trail, made.token_uses.rounds, made.counting.rounds, made.losses.rounds,
-                made.working, made.expiry.rounds, made.watched.rounds, made.stored.rounds, made.cases.history,
-                made.cases.retention.rounds,
+                made.working, made.expiry.rounds, made.watched.rounds, made.stored.rounds, made.history,
+                made.retention.rounds,
             ]  # fmt: skip
             if settings.metrics_labels:
                 works.append(made.quota_use.rounds)

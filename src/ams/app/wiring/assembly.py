@@ -76,24 +76,6 @@ class Nodes:
     name: str = ""  # of this node, with other nodes
 
 
-@dataclass(frozen=True, slots=True)
-class UseCases:
-    """Use cases shared by several surfaces."""
-
-    topics: Topics
-    publisher: Publisher
-    retention: Retention
-    subscriptions: Subscriptions
-    snapshots: Snapshots
-    seeker: Seeker
-    schemas: Schemas
-    projects: Projects
-    reader: RangeReader
-    push_watcher: PushWatcher
-    live: Live
-    history: MetricsHistory
-
-
 class Service:
     """Engines and application, ready to be served. Each part is made once, on those before it."""
 
@@ -122,7 +104,7 @@ class Service:
         self.push = Push(settings, engines, self.deliverer, self.working, self._dead_letters, reach)
         unused = Subscriptions(registry, log, engines.cursors, self.push.pushing, stopped=self._stop_pulls)
         self.expiry = Expiry(registry, self.counts, unused, self.trail, clock, engines.retention_clock)
-        self.cases = self._make_cases()
+        self._make_use_cases()
         self.losses = LossTotal(log, engines.cursors)
         rules, most = registry.quotas.rules, settings.max_connections
         self.slots = ProjectSlots(
@@ -134,7 +116,7 @@ class Service:
         buffered = affordable_bytes(settings.max_buffered_bytes)
         self.bodies = Bodies(settings.max_body_bytes, buffered, settings.request_seconds)
         fast = FastRoutes(
-            self.gate, self.bodies, self.cases.publisher, self.deliverer, self.working, registry.invalidations,
+            self.gate, self.bodies, self.publisher, self.deliverer, self.working, registry.invalidations,
             self.slots.waiting_pulls, strict=settings.strict_data, workers=self.workers,
             forwarder=self.nodes.forwarder,
         )  # fmt: skip
@@ -183,37 +165,31 @@ class Service:
         self.deliverer.wake(subscription)
         self.working.opened.leave(subscription)
 
-    def _make_cases(self) -> UseCases:
+    def _make_use_cases(self) -> None:
         settings, engines, working, pushing = self.settings, self._engines, self.working, self.push.pushing
         registry, log, cursors, clock = engines.registry, engines.log, engines.cursors, engines.clock
-        retention, validators = Retention(registry, log), Validators(registry, LongChecks(self.workers))
-        reader = RangeReader(registry, log, settings.max_read_messages)
-        watcher = PushWatcher(registry, log, cursors, pushing, self.push.assignment, working)
-        duty = None if settings.registry == "sqlite" else Duty(registry)
+        self.retention, validators = Retention(registry, log), Validators(registry, LongChecks(self.workers))
         changed = pushing.settle if self.push.reach and self.push.reach.driven else None
-        return UseCases(
-            Topics(registry, log, self.counting, retention, changed=changed),
-            Publisher(registry, log, settings.max_message_bytes, validators, self.counts, self.stored),
-            retention,
-            Subscriptions(
-                registry, log, cursors, pushing, stopped=self._stop_pulls, used=self.expiry.note,
-                cover=working.storer.cover,
-            ),
-            Snapshots(registry, log, cursors, clock, engines.retention_clock),
-            Seeker(
-                registry, log, cursors, self._wake_pulls, working, engines.retention_clock, self.expiry.note
-            ),
-            Schemas(registry, log, validators),
-            Projects(registry, log, cursors, changed=pushing.settle),
-            reader,
-            watcher,
-            Live(registry, log, cursors, clock, reader, watcher, working),
-            MetricsHistory(registry, log, cursors, clock, engines.retention_clock, engines.history, duty),
-        )  # fmt: skip
+        self.topics = Topics(registry, log, self.counting, self.retention, changed=changed)
+        self.publisher = Publisher(registry, log, settings.max_message_bytes, validators, self.counts, self.stored)
+        self.subscriptions = Subscriptions(
+            registry, log, cursors, pushing, stopped=self._stop_pulls, used=self.expiry.note, cover=working.storer.cover
+        )
+        self.snapshots = Snapshots(registry, log, cursors, clock, engines.retention_clock)
+        self.seeker = Seeker(
+            registry, log, cursors, self._wake_pulls, working, engines.retention_clock, self.expiry.note
+        )
+        self.schemas = Schemas(registry, log, validators)
+        self.projects = Projects(registry, log, cursors, changed=pushing.settle)
+        self.reader = RangeReader(registry, log, settings.max_read_messages)
+        self.watcher = PushWatcher(registry, log, cursors, pushing, self.push.assignment, working)
+        self.live = Live(registry, log, cursors, clock, self.reader, self.watcher, working)
+        duty = None if settings.registry == "sqlite" else Duty(registry)
+        self.history = MetricsHistory(registry, log, cursors, clock, engines.retention_clock, engines.history, duty)
 
     def _make_routes(self, roles: RoleTable) -> dict[str, Handler]:
         """Return the handlers of all actions except the hot ones."""
-        settings, engines, cases, admission = self.settings, self._engines, self.cases, self._admission
+        settings, engines, admission = self.settings, self._engines, self._admission
         registry, log, cursors, clock = engines.registry, engines.log, engines.cursors, engines.clock
         pushing, assignment, counting = self.push.pushing, self.push.assignment, self.counting
         deliverer, working, node = self.deliverer, self.working, self.nodes.name
@@ -232,7 +208,7 @@ class Service:
         metrics = Metrics(registry, counting, Losses(registry, log, cursors), clock, working)
         doctor = Doctor(
             registry, log, cursors, counting, Milliseconds(round(settings.retention * 1000)), clock,
-            engines.retention_clock, cases.push_watcher, working, self.expiry.note,
+            engines.retention_clock, self.watcher, working, self.expiry.note,
         )  # fmt: skip
         push_server = "internal"  # the name in `/status` (contract 14.5)
         if settings.push_server_host:
@@ -243,14 +219,14 @@ class Service:
             DoctorRoutes(doctor, service_doctor, node),
             UserRoutes(Users(registry, roles.roles), admission, Tokens(registry, clock), Registrations(registry)),
             IssuerRoutes(self.identity.issuers, IdentityBindings(registry)),
-            ProjectRoutes(cases.projects, Members(registry), self.quota_use, cases.retention),
-            TopicRoutes(cases.topics, cases.retention),
-            SchemaRoutes(cases.schemas),
-            SubscriptionRoutes(cases.subscriptions, pushing, working.settler, cases.seeker),
-            SnapshotRoutes(cases.snapshots),
-            PushRoutes(pushing, cases.push_watcher, self.push.identity),
+            ProjectRoutes(self.projects, Members(registry), self.quota_use, self.retention),
+            TopicRoutes(self.topics, self.retention),
+            SchemaRoutes(self.schemas),
+            SubscriptionRoutes(self.subscriptions, pushing, working.settler, self.seeker),
+            SnapshotRoutes(self.snapshots),
+            PushRoutes(pushing, self.watcher, self.push.identity),
             DeliveryRoutes(assignment, pushing, deliverer, working.puller, self._dead_letters, working.settler),
-            ReadingRoutes(cases.reader, cases.live, cases.history, self.gate, self.workers),
+            ReadingRoutes(self.reader, self.live, self.history, self.gate, self.workers),
         )
 
 

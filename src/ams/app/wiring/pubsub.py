@@ -47,22 +47,22 @@ async def pubsub(
     listeners: list[Listener],
 ) -> AsyncIterator[str]:
     """Answer Google's clients until the block ends; yields HOST:PORT, and adds the port's listener to `listeners`."""
-    cases, most_bytes = made.cases, settings.google_message_bytes
-    topics, subscriptions, snapshots = cases.topics, cases.subscriptions, cases.snapshots
     proxies = networks(settings.trusted_proxies, "trusted_proxies")
     relays = _relays(settings, made, certificate)
     calls = _calls(settings, made, certificate, relays, proxies)
     leases = Leases(made.deliverer, made.working)
     streams = Streams(leases, calls, made.slots.streams, relays)
+    topics, subscriptions, snapshots = made.topics, made.subscriptions, made.snapshots
     services = {
         publisher.NAME: bind_rpcs(PublisherRpcs(
-            topics, cases.publisher, cases.retention, subscriptions, snapshots, cases.schemas, most_bytes
+            topics, made.publisher, made.retention, subscriptions, snapshots, made.schemas,
+            settings.google_message_bytes,
         )),
         subscriber.NAME: bind_rpcs(SubscriberRpcs(
-            made.registry, subscriptions, snapshots, cases.seeker, made.push.pushing, leases, made.slots.waiting_pulls
+            made.registry, subscriptions, snapshots, made.seeker, made.push.pushing, leases, made.slots.waiting_pulls
         )),
-        schemas.NAME: bind_rpcs(SchemaRpcs(cases.schemas)),
-        iam.NAME: bind_rpcs(IamRpcs(made.registry, topics, subscriptions, snapshots, cases.schemas)),
+        schemas.NAME: bind_rpcs(SchemaRpcs(made.schemas)),
+        iam.NAME: bind_rpcs(IamRpcs(made.registry, topics, subscriptions, snapshots, made.schemas)),
     }  # fmt: skip
     limits = ListenerLimits(connections=connections, unshared=proxies)
     context = certificate.context_for(ALPN) if certificate and not settings.pubsub_emulator else None
@@ -114,7 +114,7 @@ def _calls(
     is_plain = not is_emulator and certificate is None
     if is_plain and not proxies:
         raise BadSettings(UNPROTECTED_WARNING)
-    door = EmulatorDoor(made.registry, made.cases.projects) if is_emulator else made.gate
+    door = EmulatorDoor(made.registry, made.projects) if is_emulator else made.gate
     return Calls(
         door, made.auditor, made.bodies, made.api.new_id, made.pubsub_calls, made.deliverer.unread,
         most=settings.max_connections,

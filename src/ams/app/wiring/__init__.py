@@ -74,8 +74,8 @@ async def service(
                 stack.push_async_callback(work.close)
             await stack.enter_async_context(made.push.running(supervisor))
             await stack.enter_async_context(made.identity.running())
-            if made.nodes.forwarder is not None:
-                stack.push_async_callback(made.nodes.forwarder.close)
+            if made.forwarder is not None:
+                stack.push_async_callback(made.forwarder.close)
             stack.push_async_callback(made.workers.close)
             yield made
 

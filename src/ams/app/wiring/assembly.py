@@ -1,7 +1,6 @@
 """Assembly: use cases on the engines, the application on the use cases, and links to other nodes."""
 
 from collections import Counter
-from dataclasses import dataclass
 from functools import partial
 from urllib.parse import urlsplit
 
@@ -67,15 +66,6 @@ ANSWER_SECONDS = 6.0  # for another node's answer, in addition to a pull's wait:
 MESSAGE_BYTES = 2048  # of a message in an answer, in addition to its content: id, time, ack id
 
 
-@dataclass(frozen=True, slots=True)
-class Nodes:
-    """This node and the others."""
-
-    ownership: Ownership
-    forwarder: Forwarder | None  # None without other nodes
-    name: str = ""  # of this node, with other nodes
-
-
 class Service:
     """Engines and application, ready to be served. Each part is made once, on those before it."""
 
@@ -118,7 +108,7 @@ class Service:
         fast = FastRoutes(
             self.gate, self.bodies, self.publisher, self.deliverer, self.working, registry.invalidations,
             self.slots.waiting_pulls, strict=settings.strict_data, workers=self.workers,
-            forwarder=self.nodes.forwarder,
+            forwarder=self.forwarder,
         )  # fmt: skip
         attempts = LoginLimit(settings.failed_logins_per_minute, clock)
         self.failed_logins = FailedLogins(SERVICE, self.trail, attempts, clock)
@@ -126,7 +116,7 @@ class Service:
         logins_of_console = partial(self.identity.console_logins, settings.console_logins)
         pages = Console(logins_of_console).routes() if settings.console else []
         unread, routes = self.deliverer.unread, self._make_routes(roles)
-        self.api = App(self.gate, self.bodies, unread, fast, routes, self.auditor, self.nodes.forwarder, pages)
+        self.api = App(self.gate, self.bodies, unread, fast, routes, self.auditor, self.forwarder, pages)
         self.watched = ParallelMetrics(self.working, log, clock, by_name=settings.metrics_labels)
         self.lane = Lane(self.api, fast, unread, is_traced=settings.log_level == "debug")
         self.pubsub_calls: Counter[str] = Counter()  # finished calls of Google's clients, by code
@@ -152,9 +142,15 @@ class Service:
             push_enabled=settings.push_enabled, counts=self.counts, unread=unread,
         )  # fmt: skip
         self._dead_letters = DeadLetters(registry, log, cursors, self.counts, self.stored)
-        self.nodes = nodes_of(settings, engines, self._to_nodes, unread)
+        self.node = ""  # name of this node, with other nodes; one with its own log or registry has none
+        self.ownership = Ownership()
+        self.forwarder: Forwarder | None = None
+        if not (engines.embedded or settings.registry == "sqlite"):
+            node = Holder(new_uuid(), settings.node_url, _pubsub_of(settings))
+            self.node, self.ownership = node.name, SharedOwnership(LeaseTable(registry, PARALLEL), node)
+            self.forwarder = Forwarder(self._to_nodes, node.name, self.ownership.doubt, unread)
         self.working = ParallelSubscriptions(
-            self.deliverer, cursors, self._dead_letters, clock, self.nodes.ownership, engines.retention_clock
+            self.deliverer, cursors, self._dead_letters, clock, self.ownership, engines.retention_clock
         )
 
     def _wake_pulls(self, subscription: SubscriptionId) -> None:
@@ -192,7 +188,7 @@ class Service:
         settings, engines, admission = self.settings, self._engines, self._admission
         registry, log, cursors, clock = engines.registry, engines.log, engines.cursors, engines.clock
         pushing, assignment, counting = self.push.pushing, self.push.assignment, self.counting
-        deliverer, working, node = self.deliverer, self.working, self.nodes.name
+        deliverer, working, node = self.deliverer, self.working, self.node
         service_doctor = ServiceDoctor(
             registry,
             log,
@@ -242,15 +238,6 @@ def client_of(settings: Settings) -> HttpClient:
         most_bytes=content + settings.max_pull_messages * MESSAGE_BYTES,
         at_once=settings.max_connections,
     )
-
-
-def nodes_of(settings: Settings, engines: Engines, client: HttpClient, unread: UnreadAnswers) -> Nodes:
-    """Return this node's links to others. A node with its own log or registry has none."""
-    if engines.embedded or settings.registry == "sqlite":
-        return Nodes(Ownership(), None)
-    node = Holder(new_uuid(), settings.node_url, _pubsub_of(settings))
-    ownership = SharedOwnership(LeaseTable(engines.registry, PARALLEL), node)
-    return Nodes(ownership, Forwarder(client, node.name, ownership.doubt, unread), node.name)
 
 
 def _pubsub_of(settings: Settings) -> str:

@@ -96,7 +96,7 @@ def _port(
 
 
 def _relays(settings: Settings, made: Service, certificate: Certificate | None) -> Relays | None:
-    if not made.nodes.name:
+    if not made.node:
         return None
     plain = certificate is None or settings.pubsub_emulator
     authorities = None
@@ -104,7 +104,7 @@ def _relays(settings: Settings, made: Service, certificate: Certificate | None) 
         with open(settings.node_ca_file, "rb") as file:
             authorities = file.read()
     credentials = None if plain else grpc.ssl_channel_credentials(authorities)
-    return Relays(made.nodes.name, made.nodes.ownership.doubt, credentials)
+    return Relays(made.node, made.ownership.doubt, credentials)
 
 
 def _calls(

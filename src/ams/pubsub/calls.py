@@ -70,11 +70,6 @@ class Rpc(NamedTuple):
     binding: RouteBinding
     act: Callable[[PubsubCall, Any], Awaitable[Message]]
 
-    @property
-    def name(self) -> str:
-        """The name of the method."""
-        return self.binding.rpc
-
 
 def bind_rpcs(methods: object) -> list[Rpc]:
     """Return the methods of a service: of `CreateTopic`, the method `create_topic` of `methods`."""
@@ -157,7 +152,7 @@ class Calls:
 
         For gRPC it is a stream of requests: gRPC would read a unary request before the login.
         """
-        method = f"/{service}/{rpc.name}"
+        method = f"/{service}/{rpc.binding.rpc}"
 
         async def answer(_: Any, context: Context) -> bytes:
             async def take(_: str) -> Message:

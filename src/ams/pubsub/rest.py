@@ -118,7 +118,7 @@ class Rest:
     is_open: bool = False  # no tokens and no TLS (emulator); otherwise TLS ends here or at a proxy
 
     def __post_init__(self) -> None:
-        self._rpcs = {rpc.name: (service, rpc) for service, rpcs in self._services.items() for rpc in rpcs}
+        self._rpcs = {rpc.binding.rpc: (service, rpc) for service, rpcs in self._services.items() for rpc in rpcs}
 
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -170,7 +170,7 @@ class Rest:
             nonlocal in_numbers
             holders = (user,)  # not the project: the user may be no member of it
             body = await self._read_body(scope, receive, holders) if binding.body else b""
-            if rpc.name == "Pull":  # it may wait; other methods are completed even if the client has left
+            if binding.rpc == "Pull":  # it may wait; other methods are completed even if the client has left
                 held.enter_context(_cancelled_when_left(receive, scope))
             in_numbers = _shows_numbers(scope["query_string"])
             with self._bodies.hold_body(body, holders):
@@ -179,7 +179,7 @@ class Rest:
         def to_json(found: bytes) -> bytes:
             return msgspec.json.encode(show(binding.answer.FromString(found), in_numbers))
 
-        method = f"/{service}/{rpc.name}"
+        method = f"/{service}/{binding.rpc}"
         context: Any = RestContext(scope)
         body = await self._calls.answer(rpc, method, context, scope, held, take, to_json)
         self._calls.count("OK")

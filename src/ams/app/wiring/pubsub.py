@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
 
 import grpc
 
@@ -99,10 +100,7 @@ def _relays(settings: Settings, made: Service, certificate: Certificate | None) 
     if not made.node:
         return None
     plain = certificate is None or settings.pubsub_emulator
-    authorities = None
-    if settings.node_ca_file:
-        with open(settings.node_ca_file, "rb") as file:
-            authorities = file.read()
+    authorities = Path(settings.node_ca_file).read_bytes() if settings.node_ca_file else None
     credentials = None if plain else grpc.ssl_channel_credentials(authorities)
     return Relays(made.node, made.ownership.doubt, credentials)
 

@@ -32,6 +32,17 @@ def _do_nothing() -> None:
     return None
 
 
+async def wait_for_first(*works: Awaitable[Any]) -> list[Any]:
+    """Wait for the first of several, and cancel the others; return their results, None for those cancelled."""
+    tasks = [asyncio.ensure_future(each) for each in works]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        return [each.result() if each.done() else None for each in tasks]
+    finally:
+        for each in tasks:
+            each.cancel()
+
+
 class PartFailed(Exception):
     """A vital part of the process has ended; the text says which."""
 
@@ -93,12 +104,7 @@ class Supervisor:
 
     async def until(self, stop: asyncio.Event) -> None:
         """Return when `stop` is set or a vital part has failed."""
-        waiting = [asyncio.ensure_future(stop.wait()), asyncio.ensure_future(self._failed.wait())]
-        try:
-            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for each in waiting:
-                each.cancel()
+        await wait_for_first(stop.wait(), self._failed.wait())
 
     def check(self) -> None:
         """Raise `PartFailed` if a vital part failed."""

@@ -21,6 +21,7 @@ from ams.access.rates import QuotaSlots
 from ams.core.ack_ids import MAX_ACK_DEADLINE, MIN_ACK_DEADLINE
 from ams.core.errors import AmsError, Conflict, InvalidInput, NotFound, Overloaded, OwnedElsewhere
 from ams.core.names import Offset, SubscriptionId
+from ams.core.supervisor import wait_for_first
 from ams.http.limits import ClientLeft
 from ams.pubsub import fields, messages, protos
 from ams.pubsub.calls import Calls, PubsubCall
@@ -212,15 +213,10 @@ class _Spread:
     async def _wait(self, holder: str) -> None:
         loop = asyncio.get_running_loop()
         until = loop.time() + LOOK_SECONDS
-        grown = asyncio.ensure_future(self._leases.working.puller.wait(self.subscription, self._project, holder, until))
-        sooner = asyncio.ensure_future(self._sooner.wait())
-        try:
-            await asyncio.wait((grown, sooner), return_when=asyncio.FIRST_COMPLETED)
-            if grown.done() and not grown.result() and loop.time() < until:
-                await asyncio.sleep(PAUSE_SECONDS)  # pulls do not wait now
-        finally:
-            grown.cancel()
-            sooner.cancel()
+        waiting = self._leases.working.puller.wait(self.subscription, self._project, holder, until)
+        has_grown, _ = await wait_for_first(waiting, self._sooner.wait())
+        if has_grown is False and loop.time() < until:
+            await asyncio.sleep(PAUSE_SECONDS)  # pulls do not wait now
 
     async def look(self) -> None:
         """Refresh the subscription; raise if it cannot be streamed any more."""

@@ -7,11 +7,11 @@ Google's form every bad answer, or none, is a nack of its message.
 """
 
 import asyncio
-from collections.abc import Awaitable
 
 import structlog
 
 from ams.core.clock import Milliseconds
+from ams.core.supervisor import wait_for_first
 from ams.push import retry
 from ams.push.attempts import AttemptOutcome, TargetCycle, WorkerDependencies
 from ams.push.delivery_request import google_seconds, seconds
@@ -53,11 +53,11 @@ class ParallelCycle(TargetCycle):
             if self._pause is not None:
                 wait, self._pause = self._pause, None
                 self._report.waiting(self._means.clock.wall() + wait)
-                await self._unless_ended(self._means.sleep(wait / 1000))
+                await wait_for_first(self._means.sleep(wait / 1000), self._ended.wait())
                 self._report.waiting(None)
             elif len(self._under_way) >= self._room:
                 self._freed.clear()
-                await self._unless_ended(self._freed.wait())
+                await wait_for_first(self._freed.wait(), self._ended.wait())
             elif found := await self._lease():
                 for each in found:
                     self._start(each)
@@ -66,7 +66,7 @@ class ParallelCycle(TargetCycle):
                     self._refused = 0
                     self._succeed()
                     self._report.note_recovery()
-                await self._unless_ended(self._hand_outs.wait(self._target))
+                await wait_for_first(self._hand_outs.wait(self._target), self._ended.wait())
         except Exception as error:
             self._note(error, CONSUME)
 
@@ -83,16 +83,6 @@ class ParallelCycle(TargetCycle):
         for each in found[room:]:
             self._hand_outs.release(self._target, each)
         return list(found[:room])
-
-    async def _unless_ended(self, waiting: Awaitable[object]) -> None:
-        first, end = asyncio.ensure_future(waiting), asyncio.ensure_future(self._ended.wait())
-        try:
-            await asyncio.wait((first, end), return_when=asyncio.FIRST_COMPLETED)
-            if first.done():
-                first.result()
-        finally:
-            first.cancel()
-            end.cancel()
 
     def _start(self, hand_out: PushHandOut) -> None:
         def over(delivery: asyncio.Task[None]) -> None:

@@ -57,10 +57,6 @@ class CallOutcome(NamedTuple):
         return UNAVAILABLE if self.is_away else f"Error: {self.text}"
 
 
-async def _no_targets() -> Sequence[Target]:
-    return ()
-
-
 class DrivenPushServer:
     """A push server elsewhere, over one connection, whose deliveries are kept equal to targets after any failure.
 
@@ -73,7 +69,7 @@ class DrivenPushServer:
         self._trust = trust(place)
         self._channel: grpc.aio.Channel | None = None
         self._connecting = asyncio.Lock()
-        self.targets: Callable[[], Awaitable[Sequence[Target]]] = _no_targets
+        self.targets: Callable[[], Awaitable[Sequence[Target]]]  # since `start`
         self._given: dict[str, Target] = {}  # targets that this process sent
         self.results: dict[str, CallOutcome] = {}  # of the last call about each subscription
         self._places = asyncio.Semaphore(MAX_CONCURRENT_CALLS)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Mapping
 from operator import attrgetter
 from typing import Any, NamedTuple
 
+from ams.core.ack_ids import MAX_ACK_DEADLINE, MIN_ACK_DEADLINE
 from ams.core.clock import Milliseconds
 from ams.core.errors import InvalidInput
 from ams.core.names import is_google_name, is_name, is_resource_name
@@ -98,6 +99,15 @@ def labels(given: Mapping[str, str]) -> Mapping[str, str]:
         if not is_fit or key != key.lower() or value != value.lower():
             raise InvalidInput(f"Invalid labels: {key!r} with value {value[:63]!r}.")
     return dict(given)
+
+
+def check_ack_deadline(seconds: int, least: int = MIN_ACK_DEADLINE, *, whose: str = "The") -> None:
+    """Raise `InvalidInput` unless the seconds are from `least` to the maximum."""
+    if not least <= seconds <= MAX_ACK_DEADLINE:
+        raise InvalidInput(
+            f"Invalid ack deadline given (ack_deadline={seconds}). {whose} ack deadline must be between {least} and"
+            f" {MAX_ACK_DEADLINE} seconds."
+        )
 
 
 def page_request(request: Message) -> PageRequest:

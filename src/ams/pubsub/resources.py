@@ -119,11 +119,8 @@ class RequestedSubscription:
 def read_subscription(project: ProjectName, asked: Message) -> RequestedSubscription:
     """Read a subscription of a request, with Google's defaults. Raises `InvalidInput`."""
     seconds = asked.ack_deadline_seconds
-    if seconds and not MIN_ACK_DEADLINE <= seconds <= MAX_ACK_DEADLINE:
-        raise InvalidInput(
-            f"Invalid ack deadline given (ack_deadline={seconds}). The ack deadline must be between"
-            f" {MIN_ACK_DEADLINE} and {MAX_ACK_DEADLINE} seconds."
-        )
+    if seconds:
+        fields.check_ack_deadline(seconds)
     ttl = USUAL_TTL if not asked.HasField("expiration_policy") else _ttl(asked.expiration_policy)
     usual_retention = USUAL_RETENTION if ttl is None else min(ttl, USUAL_RETENTION)
     options = ParallelOptions(

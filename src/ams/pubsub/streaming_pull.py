@@ -18,7 +18,7 @@ import grpc
 import structlog
 
 from ams.access.rates import QuotaSlots
-from ams.core.ack_ids import MAX_ACK_DEADLINE, MIN_ACK_DEADLINE
+from ams.core.ack_ids import MIN_ACK_DEADLINE
 from ams.core.errors import AmsError, Conflict, InvalidInput, NotFound, Overloaded, OwnedElsewhere
 from ams.core.names import Offset, SubscriptionId
 from ams.core.supervisor import wait_for_first
@@ -30,7 +30,7 @@ from ams.pubsub.fields import SUBSCRIPTIONS
 from ams.pubsub.forwarding import Relays
 from ams.pubsub.protos import Message
 from ams.pubsub.requests import Context, Scope, first_of, read
-from ams.pubsub.subscriber import NAME, Leases, check_seconds, check_size
+from ams.pubsub.subscriber import NAME, Leases, check_size
 from ams.service.parallel.backlog import MAX_OUT, MAX_OUT_BYTES
 from ams.service.parallel.message_state import FlowWindow
 from ams.service.parallel.pulls import LeaseBatch
@@ -102,12 +102,7 @@ class Streams:
 
 
 def _check_first(first: Message) -> None:
-    seconds = first.stream_ack_deadline_seconds
-    if not MIN_ACK_DEADLINE <= seconds <= MAX_ACK_DEADLINE:
-        raise InvalidInput(
-            f"Invalid ack deadline given (ack_deadline={seconds}). The stream's ack deadline must be between"
-            f" {MIN_ACK_DEADLINE} and {MAX_ACK_DEADLINE} seconds."
-        )
+    fields.check_ack_deadline(first.stream_ack_deadline_seconds, whose="The stream's")
     if first.protocol_version not in (0, 1):  # 1 for clients that send pings; both are served in one way
         raise InvalidInput(
             f"Invalid protocol_version given (protocol_version={first.protocol_version}). It must be 0 or 1."
@@ -317,7 +312,7 @@ class _Stream:
         if len(request.modify_deadline_ack_ids) != len(request.modify_deadline_seconds):
             raise InvalidInput("modify_deadline_ack_ids and modify_deadline_seconds must have the same length.")
         for seconds in request.modify_deadline_seconds:
-            check_seconds(seconds)
+            fields.check_ack_deadline(seconds, 0)
         self.seconds = request.stream_ack_deadline_seconds or self.seconds
         answer = protos.StreamingPullResponse()
         if request.ack_ids:

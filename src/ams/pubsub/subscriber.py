@@ -11,7 +11,7 @@ from functools import partial
 
 from ams.access.permissions import CONSUMER
 from ams.access.rates import QuotaSlots
-from ams.core.ack_ids import MAX_ACK_DEADLINE, AckId, AckIds, NeverGiven, ack_ids_of, exclude_ids, read_hand_out
+from ams.core.ack_ids import AckId, AckIds, NeverGiven, ack_ids_of, exclude_ids, read_hand_out
 from ams.core.errors import Conflict, InvalidInput
 from ams.core.names import SnapshotName, SubscriptionName, TopicName
 from ams.core.parallel_options import DeadLetterPolicy
@@ -125,15 +125,6 @@ def takes_long_errors(context: Context) -> bool:
     """
     agents = [str(value) for name, value in context.invocation_metadata() or () if name in ("user-agent", AGENT)]
     return peer_of(context)[2] or any("grpc-java" in each for each in agents)
-
-
-def check_seconds(seconds: int) -> None:
-    """Raise `InvalidInput` for a deadline outside 0 to 600 seconds."""
-    if not 0 <= seconds <= MAX_ACK_DEADLINE:
-        raise InvalidInput(
-            f"Invalid ack deadline given (ack_deadline={seconds}). The ack deadline must be between 0 and"
-            f" {MAX_ACK_DEADLINE} seconds."
-        )
 
 
 def check_ids(request: Message, ids: Sequence[str]) -> None:
@@ -317,7 +308,7 @@ class SubscriberRpcs:
         return pb.Empty()
 
     async def modify_ack_deadline(self, call: PubsubCall, request: Message) -> Message:
-        check_seconds(request.ack_deadline_seconds)
+        fields.check_ack_deadline(request.ack_deadline_seconds, 0)
         check_ids(request, request.ack_ids)
         subscription = await self._leases.subscription(call)
         await self._leases.extend(call, subscription, request.ack_ids, request.ack_deadline_seconds)

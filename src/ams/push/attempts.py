@@ -240,6 +240,7 @@ class TargetCycle:
 
     def _stop_for_good(self, answer: EndpointAnswer) -> None:
         self.stopped = True
+        self.end()
         self._report.record_stop(self._failure(SEND, ENDPOINT_GONE, answer.status))
 
     def _note_not_asked(self, reason: NotAsked) -> int:
@@ -288,6 +289,7 @@ class TargetCycle:
         if isinstance(error, Gone):
             logger.info("push.gone", subscription=self._target.path)
             self.gone = True
+            self.end()
             return None
         if not isinstance(error, UpstreamError):
             self._report_defect(what, error)  # it must end neither the process nor the worker (P4)

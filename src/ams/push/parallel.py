@@ -68,7 +68,7 @@ class ParallelCycle(TargetCycle):
                     self._report.note_recovery()
                 await wait_for_first(self._hand_outs.wait(self._target), self._ended.wait())
         except Exception as error:
-            self._note(error, CONSUME)
+            self._pause = self._wait_after(error, CONSUME)
 
     @property
     def _room(self) -> int:
@@ -104,7 +104,7 @@ class ParallelCycle(TargetCycle):
         except Exception as error:
             if wave == self._wave or isinstance(error, Gone):
                 self._wave += 1
-                self._note(error, ACKNOWLEDGE)
+                self._pause = self._wait_after(error, ACKNOWLEDGE)
         finally:
             self._hand_outs.release(self._target, hand_out)  # settled messages stay settled
 
@@ -139,7 +139,6 @@ class ParallelCycle(TargetCycle):
             self._blame_endpoint(wave)
             return False
         if answer.status == retry.GONE and not is_google:
-            self.end()
             self._stop_for_good(answer)
             return False
         said = self._note_refusal(messages, answer, outcome.error)
@@ -173,8 +172,3 @@ class ParallelCycle(TargetCycle):
         self._wave += 1
         usual = self._wait(asked)
         self._pause = usual if wait is None else wait
-
-    def _note(self, error: Exception, what: str) -> None:
-        self._pause = self._wait_after(error, what)
-        if self.gone:
-            self.end()

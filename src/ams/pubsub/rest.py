@@ -13,6 +13,7 @@ from urllib.parse import parse_qs
 
 import grpc
 import msgspec
+from google.api_core.exceptions import exception_class_for_grpc_status
 from google.protobuf import json_format
 from google.rpc import status_pb2
 
@@ -31,24 +32,6 @@ from ams.pubsub.requests import API_KEY, MOST_REQUEST, USUAL_KEY, Scope, note_ad
 from ams.pubsub.transcoding import BadPayload, fill, read_json, read_query, show
 from ams.web.answers import Header
 from ams.web.http2_relay import peer_name
-
-Code = grpc.StatusCode
-STATUS: Mapping[grpc.StatusCode, int] = {
-    Code.INVALID_ARGUMENT: 400,
-    Code.FAILED_PRECONDITION: 400,
-    Code.OUT_OF_RANGE: 400,
-    Code.UNAUTHENTICATED: 401,
-    Code.PERMISSION_DENIED: 403,
-    Code.NOT_FOUND: 404,
-    Code.ALREADY_EXISTS: 409,
-    Code.ABORTED: 409,
-    Code.RESOURCE_EXHAUSTED: 429,
-    Code.CANCELLED: 499,
-    Code.UNIMPLEMENTED: 501,
-    Code.UNAVAILABLE: 503,
-    Code.DEADLINE_EXCEEDED: 504,
-}
-"""HTTP status by gRPC code; others are 500."""
 
 _TEXT: Header = (b"content-type", b"text/plain; charset=utf-8")
 _PREFIX = "/v1/"
@@ -263,7 +246,7 @@ def refusal_of(error: Exception, refused: CallRefusal | None = None) -> RestAnsw
 def _envelope(refused: CallRefusal, details: Sequence[object] = (), headers: Sequence[Header] = ()) -> RestAnswer:
     said = next((value for name, value in refused.metadata if name == DETAILS), b"")
     found = json_format.MessageToDict(status_pb2.Status.FromString(said)).get("details", [])
-    status = STATUS.get(refused.code, 500)
+    status = exception_class_for_grpc_status(refused.code).code or 500
     return _error(status, refused.code.name, refused.text, details=[*details, *found], headers=headers)
 
 

@@ -246,7 +246,7 @@ def refusal_of(error: Exception, refused: CallRefusal | None = None) -> RestAnsw
 def _envelope(refused: CallRefusal, details: Sequence[object] = (), headers: Sequence[Header] = ()) -> RestAnswer:
     said = next((value for name, value in refused.metadata if name == DETAILS), b"")
     found = json_format.MessageToDict(status_pb2.Status.FromString(said)).get("details", [])
-    status = exception_class_for_grpc_status(refused.code).code or 500
+    status = exception_class_for_grpc_status(refused.code).code or 500  # type: ignore[no-untyped-call]
     return _error(status, refused.code.name, refused.text, details=[*details, *found], headers=headers)
 
 

@@ -11,10 +11,11 @@ from grpc_health.v1 import health_pb2
 
 from ams.core.backoff import Backoff, Pauses
 from ams.core.errors import AmsError, BadSettings
+from ams.core.settings import Settings
 from ams.core.supervisor import Supervisor, Ticker
 from ams.push.rpc import push_service_pb2 as pb
 from ams.push.rpc import wire
-from ams.push.rpc.wire import A, Method, PushServerAddress, Q, connect, trust
+from ams.push.rpc.wire import A, Method, Q, connect, trust
 from ams.push.upstream import Target
 
 CALL_SECONDS = 3.0  # for a call, connecting included (push contract 15, P29)
@@ -64,9 +65,9 @@ class DrivenPushServer:
     that this process did not send is sent again, as it may be outdated. Raises `BadSettings` for bad certificate files.
     """
 
-    def __init__(self, place: PushServerAddress, seconds: float = CALL_SECONDS) -> None:
-        self._place, self._seconds = place, seconds
-        self._trust = trust(place)
+    def __init__(self, settings: Settings, seconds: float = CALL_SECONDS) -> None:
+        self._settings, self._seconds = settings, seconds
+        self._trust = trust(settings)
         self._channel: grpc.aio.Channel | None = None
         self._connecting = asyncio.Lock()
         self.targets: Callable[[], Awaitable[Sequence[Target]]]  # since `start`
@@ -157,19 +158,19 @@ class DrivenPushServer:
     async def _open_channel(self) -> grpc.aio.Channel:
         async with self._connecting:
             if self._channel is None:
-                self._channel = await connect(self._place, self._trust)
+                self._channel = await connect(self._settings, self._trust)
             return self._channel
 
     def _has_changed(self) -> bool:
         """Return whether to reconnect: our certificate files changed, or the server is not verified."""
-        if not self._place.tls:
+        if not self._settings.push_tls_enabled:
             return False
         before = self._trust
         try:
-            self._trust = trust(self._place)
+            self._trust = trust(self._settings)
         except BadSettings as error:  # perhaps being written; the next call reads them again
             logger.warning("push_server.certificates_unusable", reason=str(error))
-        return self._trust != before or not self._place.verify
+        return self._trust != before or not self._settings.verify_push_server
 
     async def _go_on(self) -> None:
         pause = min(self._pauses.next(), ROUND_SECONDS)

@@ -74,7 +74,10 @@ class RestContext:
         came = self._scope["headers"]
         key = query_value(self._scope["query_string"], "key")
         found = [*came, (USUAL_KEY, key.encode())] if key else came
-        return [(_decode(API_KEY if name == USUAL_KEY else name), _decode(value)) for name, value in found]
+        return [
+            ((API_KEY if name == USUAL_KEY else name).decode("latin-1"), value.decode("latin-1"))
+            for name, value in found
+        ]
 
     def peer(self) -> str:
         """Return the client's address, in the form of a relayed connection."""
@@ -186,7 +189,7 @@ class Rest:
         return found
 
     def _description(self, scope: Scope) -> RestAnswer:
-        if parse_qs(_decode(scope["query_string"])).get("version", ["v1"]) != ["v1"]:
+        if parse_qs(scope["query_string"].decode("latin-1")).get("version", ["v1"]) != ["v1"]:
             return _error(404, "NOT_FOUND", "Only the version v1 is there.")
         host = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"host"), "")
         return RestAnswer(200, msgspec.json.encode(describe(f"{'http' if self.is_open else 'https'}://{host}/")))
@@ -214,7 +217,7 @@ def _request(binding: RouteBinding, scope: Scope, body: bytes, most: int) -> Mes
     request = binding.request()
     if binding.body:
         fill(request if binding.body == WHOLE else getattr(request, binding.body), read_json(body))
-    fill(request, read_query(request.DESCRIPTOR, _decode(scope["query_string"]), _SYSTEM))
+    fill(request, read_query(request.DESCRIPTOR, scope["query_string"].decode("latin-1"), _SYSTEM))
     *outer, last = binding.field.split(".")
     inner = request
     for name in outer:
@@ -225,15 +228,11 @@ def _request(binding: RouteBinding, scope: Scope, body: bytes, most: int) -> Mes
 
 def _shows_numbers(query: bytes) -> bool:
     """Return whether to encode enums as numbers. Raises `BadPayload` for another format than JSON."""
-    said = parse_qs(_decode(query))
+    said = parse_qs(query.decode("latin-1"))
     found = (said.get("$alt") or said.get("alt") or ["json"])[-1]
     if found not in _FORMS:
         raise BadPayload("Answers are JSON only (argument=alt).")
     return _FORMS[found]
-
-
-def _decode(query: bytes) -> str:
-    return query.decode("latin-1")
 
 
 def refusal_of(error: Exception, refused: CallRefusal | None = None) -> RestAnswer:

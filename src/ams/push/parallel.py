@@ -8,8 +8,6 @@ Google's form every bad answer, or none, is a nack of its message.
 
 import asyncio
 
-import structlog
-
 from ams.core.clock import Milliseconds
 from ams.core.supervisor import wait_for_first
 from ams.push import retry
@@ -18,8 +16,6 @@ from ams.push.delivery_request import google_seconds, seconds
 from ams.push.report import ACKNOWLEDGE, CONSUME, PARALLEL_ELSEWHERE, SEND, WorkerReport
 from ams.push.sender import NotAsked
 from ams.push.upstream import Gone, NotTaken, PushHandOut, Target, Verdict
-
-logger = structlog.get_logger("ams.push")
 
 _SPARE_SECONDS = 10  # by which a lease outlives a delivery, to store the outcome
 

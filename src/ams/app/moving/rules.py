@@ -10,7 +10,6 @@ from dataclasses import replace
 from datetime import date
 from typing import Any, NamedTuple
 
-from ams.app.moving.files import bad_line
 from ams.core import push_config
 from ams.core.ack_ids import MIN_ACK_DEADLINE
 from ams.core.errors import InvalidInput, Unusable
@@ -293,7 +292,7 @@ def validate_lines(numbered: Iterable[tuple[int, AnyLine]], path: str, rules: Li
         try:
             rules.see(line, number)
         except InvalidInput as error:
-            raise bad_line(path, number, error) from None
+            raise Unusable(f"{path}, line {number}: {error.message}") from None
         yield line
     if not rules.has_ended:
         raise Unusable(f"{path}: the last line is missing: the file was cut")

@@ -181,13 +181,8 @@ class TargetCycle:
         """Maximum concurrent deliveries."""
         self.batch = retry.first_batch(self._deliveries.most)  # maximum messages of the next delivery
         self._under_way: set[asyncio.Task[None]] = set()  # concurrent deliveries
-        self._ended = asyncio.Event()  # nothing more is to be sent
+        self.ended = asyncio.Event()  # nothing more is to be sent; deliveries under way continue
         self.gone = False  # the subscription is deleted
-        self.stopped = False  # the endpoint is gone (410)
-
-    def end(self) -> None:
-        """Start no more deliveries; those under way continue."""
-        self._ended.set()
 
     async def rest(self) -> None:
         """Wait for deliveries under way."""
@@ -239,8 +234,7 @@ class TargetCycle:
         return said
 
     def _stop_for_good(self, answer: EndpointAnswer) -> None:
-        self.stopped = True
-        self.end()
+        self.ended.set()
         self._report.record_stop(self._failure(SEND, ENDPOINT_GONE, answer.status))
 
     def _note_not_asked(self, reason: NotAsked) -> int:
@@ -289,7 +283,7 @@ class TargetCycle:
         if isinstance(error, Gone):
             logger.info("push.gone", subscription=self._target.path)
             self.gone = True
-            self.end()
+            self.ended.set()
             return None
         if not isinstance(error, UpstreamError):
             self._report_defect(what, error)  # it must end neither the process nor the worker (P4)

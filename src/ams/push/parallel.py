@@ -49,11 +49,11 @@ class ParallelCycle(TargetCycle):
             if self._pause is not None:
                 wait, self._pause = self._pause, None
                 self._report.waiting(self._means.clock.wall() + wait)
-                await wait_for_first(self._means.sleep(wait / 1000), self._ended.wait())
+                await wait_for_first(self._means.sleep(wait / 1000), self.ended.wait())
                 self._report.waiting(None)
             elif len(self._under_way) >= self._room:
                 self._freed.clear()
-                await wait_for_first(self._freed.wait(), self._ended.wait())
+                await wait_for_first(self._freed.wait(), self.ended.wait())
             elif found := await self._lease():
                 for each in found:
                     self._start(each)
@@ -62,7 +62,7 @@ class ParallelCycle(TargetCycle):
                     self._refused = 0
                     self._succeed()
                     self._report.note_recovery()
-                await wait_for_first(self._hand_outs.wait(self._target), self._ended.wait())
+                await wait_for_first(self._hand_outs.wait(self._target), self.ended.wait())
         except Exception as error:
             self._pause = self._wait_after(error, CONSUME)
 
@@ -75,7 +75,7 @@ class ParallelCycle(TargetCycle):
         """Lease messages for one delivery, or for several if their attempts differ; give back the excess."""
         self._means.require_lease()
         found = await self._hand_outs.lease(self._target, max_messages=self.batch, max_bytes=retry.MAX_BYTES)
-        room = 0 if self._ended.is_set() else self._room - len(self._under_way)
+        room = 0 if self.ended.is_set() else self._room - len(self._under_way)
         for each in found[room:]:
             self._hand_outs.release(self._target, each)
         return list(found[:room])
@@ -142,7 +142,7 @@ class ParallelCycle(TargetCycle):
         if len(messages) > 1 and not is_of_endpoint:
             middle = len(messages) // 2
             for part in (hand_out.part(0, middle), hand_out.part(middle, len(messages))):
-                if self._ended.is_set() or not await self._deliver(part, wave):
+                if self.ended.is_set() or not await self._deliver(part, wave):
                     return False
             return True
         if is_google or not is_of_endpoint:

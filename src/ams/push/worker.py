@@ -125,7 +125,6 @@ class DeliveryWorker:
         self._tell_gone = gone
         self.report = WorkerReport(target.path, means.tally)
         self._task: asyncio.Task[None] | None = None
-        self._ending = False
         self._cycle: _Cycle | ParallelCycle | None = None
         try:
             self._cycle = (ParallelCycle if target.is_parallel else _Cycle)(target, means, self.report)
@@ -138,11 +137,10 @@ class DeliveryWorker:
 
     async def drain(self, seconds: float) -> None:
         """Stop pulling, finish and acknowledge deliveries in flight for at most so many seconds, then end (P8)."""
-        self._ending = True
         if self._task is None:
             return
         if self._cycle is not None:
-            self._cycle.end()
+            self._cycle.ended.set()
             if self._cycle.in_flight:
                 await asyncio.wait({self._task}, timeout=seconds)
         self._task.cancel()
@@ -163,10 +161,10 @@ class DeliveryWorker:
             return
         if after:
             await self._means.sleep(after)
-        while not (self._ending or cycle.gone or cycle.stopped):
+        while not cycle.ended.is_set():
             try:
                 wait = await cycle.step()
-                if wait is not None and not self._ending:
+                if wait is not None and not cycle.ended.is_set():
                     self.report.waiting(self._means.clock.wall() + wait)
                     await self._means.sleep(wait / 1000)
                     self.report.waiting(None)

@@ -126,35 +126,8 @@ class PushServerGate:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, UNREADABLE_TEXT)
 
 
-class Health:
-    """gRPC health. Only the whole server, `""`, is a known service."""
-
-    def __init__(self, condition: Condition) -> None:
-        self._condition = condition
-
-    async def check(self, request: Any, context: Context) -> Any:
-        """Return the health. While the server is unhealthy, no call comes so far."""
-        if request.service:
-            await context.abort(grpc.StatusCode.NOT_FOUND, "unknown service")
-        return self._now()
-
-    async def watch(self, request: Any, _context: Context) -> AsyncIterator[Any]:
-        """Yield the health, and again at every change."""
-        while True:
-            changed = self._condition.changed
-            if request.service:
-                yield health_pb2.HealthCheckResponse(status=health_pb2.HealthCheckResponse.SERVICE_UNKNOWN)
-            else:
-                yield self._now()
-            await changed.wait()
-
-    def _now(self) -> Any:
-        kinds = health_pb2.HealthCheckResponse
-        return kinds(status=kinds.SERVING if self._condition.is_ok else kinds.NOT_SERVING)
-
-
 class PushService:
-    """The methods. The gate has admitted their callers."""
+    """The methods, with those of gRPC's health. The gate has admitted their callers."""
 
     def __init__(self, follower: Follower, condition: Condition) -> None:
         self._follower, self._condition = follower, condition
@@ -200,6 +173,26 @@ class PushService:
             await context.abort(grpc.StatusCode.INTERNAL, f"{UNHEALTHY_TEXT}.{self._condition.text}")
         return pb.StatusResponse()
 
+    async def check(self, request: Any, context: Context) -> Any:
+        """Return the health of the whole server, `""`. While it is unhealthy, no call comes so far."""
+        if request.service:
+            await context.abort(grpc.StatusCode.NOT_FOUND, "unknown service")
+        return self._health()
+
+    async def watch(self, request: Any, _context: Context) -> AsyncIterator[Any]:
+        """Yield the health, and again at every change."""
+        while True:
+            changed = self._condition.changed
+            if request.service:
+                yield health_pb2.HealthCheckResponse(status=health_pb2.HealthCheckResponse.SERVICE_UNKNOWN)
+            else:
+                yield self._health()
+            await changed.wait()
+
+    def _health(self) -> Any:
+        kinds = health_pb2.HealthCheckResponse
+        return kinds(status=kinds.SERVING if self._condition.is_ok else kinds.NOT_SERVING)
+
     async def _require_state(self, path: str, context: Context) -> WorkerState:
         state = self._follower.workers.state(path)
         if state is None:
@@ -211,7 +204,7 @@ class PushService:
 async def listening(settings: PushSettings, follower: Follower, condition: Condition) -> AsyncIterator[str]:
     """Answer calls until the block ends; yields host and port. Raises `BadSettings` and `Unusable` with one line."""
     access = AccessList(settings.acl) if settings.tls_enabled else None
-    gate, service, health = PushServerGate(access, condition), PushService(follower, condition), Health(condition)
+    gate, service = PushServerGate(access, condition), PushService(follower, condition)
     methods: dict[Method[Any, Any], Callable[..., Any]] = {
         wire.ACTIVATE: service.activate,
         wire.DEACTIVATE: service.deactivate,
@@ -221,7 +214,7 @@ async def listening(settings: PushSettings, follower: Follower, condition: Condi
     server = grpc.aio.server(options=(*_OPTIONS, ("grpc.max_allowed_incoming_connections", MAX_CONNECTIONS)))
     handlers = (
         gate.handlers(wire.SERVICE, methods),
-        gate.handlers(wire.HEALTH, {wire.CHECK: health.check, wire.WATCH: health.watch}),
+        gate.handlers(wire.HEALTH, {wire.CHECK: service.check, wire.WATCH: service.watch}),
     )
     server.add_generic_rpc_handlers(handlers)
     host = f"[{settings.host}]" if ":" in settings.host else settings.host

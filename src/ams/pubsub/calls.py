@@ -24,7 +24,7 @@ from ams.http.hot_routes import RequestGate
 from ams.http.limits import Bodies, ClientLeft
 from ams.outgoing.address_guard import Network
 from ams.pubsub.bindings import BY_RPC, RouteBinding
-from ams.pubsub.errors import CallRefusal, Missing, current_task, end, forget, refusal
+from ams.pubsub.errors import CallRefusal, EndedElsewhere, Missing, current_task, end, forget, refusal
 from ams.pubsub.fields import SCHEMAS, SNAPSHOTS, SUBSCRIPTIONS, TOPICS, PubsubName
 from ams.pubsub.forwarding import Relays
 from ams.pubsub.protos import Message
@@ -50,7 +50,7 @@ class PubsubCall(NamedTuple):
 
     caller: Caller
     name: PubsubName  # of its resource
-    context: Context
+    scope: Scope
     action: str
     may: Callable[[str], Awaitable[Caller]]  # checks the rights for an action on it, without counting a request
 
@@ -129,7 +129,7 @@ class Calls:
         most = max(most, 2)
         self._logins, self._calls, self._streams = FairShare[str](most), FairShare[str](most), FairShare[str](most)
 
-    async def admit(self, context: Context, scope: Scope, action: str, name: PubsubName) -> PubsubCall:
+    async def admit(self, scope: Scope, action: str, name: PubsubName) -> PubsubCall:
         """Admit a call. Raises as `Admission.admit`, and `RateLimited`."""
         variable = {_VARIABLES[name.kind]: name.leaf} if name.kind else {}
         names = {"project": name.project, **variable}
@@ -145,7 +145,7 @@ class Calls:
         else:
             await self._door.know(scope["headers"], scope["query_string"])
             caller = _NOBODY
-        return PubsubCall(caller, name, context, action, may)
+        return PubsubCall(caller, name, scope, action, may)
 
     def unary(self, service: str, rpc: Rpc) -> "grpc.RpcMethodHandler[Any, Any]":
         """Return the handler of a method with one request and one answer.
@@ -162,7 +162,7 @@ class Calls:
             try:
                 held = contextlib.ExitStack()  # until the answer is sent: an unread answer uses up the user's share
                 current_task().add_done_callback(lambda _: held.close())
-                return await self.answer(rpc, method, context, scope, held, take)
+                return await self.answer(rpc, method, scope, held, take, left=context.time_remaining)
             except Exception as error:
                 return await self._fail(context, error, scope)
 
@@ -172,19 +172,20 @@ class Calls:
         self,
         rpc: Rpc,
         method: str,
-        context: Context,
         scope: Scope,
         held: contextlib.ExitStack,
         take: Callable[[str], Awaitable[Message]],
         shown: Callable[[bytes], bytes] = bytes,
+        left: Callable[[], float | None] = lambda: None,
     ) -> bytes:
         """Return the answer of a call, encoded by `shown`.
 
-        `take` reads the request of a user id, empty for none. `held` is closed when the answer was sent.
+        `take` reads the request of a user id, empty for none. `held` is closed when the answer was sent. `left`
+        returns the seconds until the client's deadline, if it has one.
         """
         user = await self._login(scope)
         held.enter_context(self._calls.hold_slot(user, TOO_MANY_CALLS))
-        found = shown(await self._answer(rpc, method, await take(user), context, scope))
+        found = shown(await self._answer(rpc, method, await take(user), scope, left))
         project = project_of(scope)
         if rpc.binding.only_reads:  # a refusal here would make clients repeat a change
             self._unread.check(project, len(found))
@@ -221,7 +222,9 @@ class Calls:
         with self._logins.hold_slot(scope["address"], TOO_MANY_LOGINS):
             return await self._door.who(scope["headers"], scope["query_string"])
 
-    async def _answer(self, rpc: Rpc, method: str, request: Message, context: Context, scope: Scope) -> bytes:
+    async def _answer(
+        self, rpc: Rpc, method: str, request: Message, scope: Scope, left: Callable[[], float | None]
+    ) -> bytes:
         binding = rpc.binding
         action = binding.action if isinstance(binding.action, str) else binding.action(request)
         audited = AuditedRequest("POST" if binding.is_change else "GET", action, scope)
@@ -229,7 +232,7 @@ class Calls:
             async with self._auditor.recording(audited):
                 name = binding.about(request)
                 scope["path"], scope["leaf"] = f"/v1/{name.path}", name.leaf
-                call = await self.admit(context, scope, action, name)
+                call = await self.admit(scope, action, name)
                 audited.caller = call.caller
                 size, holders = request.ByteSize(), (name.project, call.caller.user)
                 with self._bodies.count_request(size, holders):
@@ -241,7 +244,7 @@ class Calls:
         except OwnedElsewhere as elsewhere:
             if self.relay is None:
                 raise
-            return await self.relay.unary(elsewhere, method, request.SerializeToString(), context)
+            return await self.relay.unary(elsewhere, method, request.SerializeToString(), scope, left())
 
     def _begin(self, context: Context, method: str) -> Scope:
         """Record headers and address of a call, for logs, rates and audit."""
@@ -264,6 +267,8 @@ class Calls:
     async def _fail(self, context: Context, error: Exception, scope: Scope, *, on_stream: bool = False) -> NoReturn:
         if isinstance(error, grpc.aio.AbortError):  # the call is ended already
             raise error
+        if isinstance(error, EndedElsewhere):
+            await end(context, error.refused)
         await end(context, await self.log_refusal(error, scope, on_stream=on_stream))
 
     async def log_refusal(self, error: Exception, scope: Scope, *, on_stream: bool = False) -> CallRefusal:

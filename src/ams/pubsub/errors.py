@@ -114,6 +114,13 @@ class CallRefusal(NamedTuple):
     metadata: tuple[tuple[str, bytes], ...] = ()
 
 
+class EndedElsewhere(Exception):
+    """Another node has refused a call that was forwarded to it."""
+
+    def __init__(self, refused: CallRefusal) -> None:
+        self.refused = refused
+
+
 def refusal(error: BaseException, leaf: str = "", *, on_stream: bool = False) -> CallRefusal:
     """Return the refusal for an error; `leaf` is the last part of the resource name.
 

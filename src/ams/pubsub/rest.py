@@ -8,10 +8,9 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 from urllib.parse import parse_qs
 
-import grpc
 import msgspec
 from google.api_core.exceptions import exception_class_for_grpc_status
 from google.protobuf import json_format
@@ -21,17 +20,16 @@ from ams.core.errors import InvalidInput, NotAllowed, Overloaded, TooLarge, Unkn
 from ams.core.telemetry import REQUEST, SCOPE
 from ams.http import errors as http_errors
 from ams.http.app import REQUEST_ID, good_id
-from ams.http.asgi import JSON, Receive, Send, answer, query_value
+from ams.http.asgi import JSON, Receive, Send, answer
 from ams.http.limits import Bodies, ClientLeft, watch_disconnect
 from ams.outgoing.address_guard import Network
 from ams.pubsub.bindings import ROUTES, WHOLE, RouteBinding, describe, field_in, shape_of
 from ams.pubsub.calls import Calls, Rpc
-from ams.pubsub.errors import DETAILS, CallRefusal, current_task, refusal
+from ams.pubsub.errors import DETAILS, CallRefusal, EndedElsewhere, current_task, refusal
 from ams.pubsub.protos import Message
-from ams.pubsub.requests import API_KEY, MOST_REQUEST, USUAL_KEY, Scope, note_address, read, usual_headers
+from ams.pubsub.requests import MOST_REQUEST, Scope, note_address, read, usual_headers
 from ams.pubsub.transcoding import BadPayload, fill, read_json, read_query, show
 from ams.web.answers import Header
-from ams.web.http2_relay import peer_name
 
 _TEXT: Header = (b"content-type", b"text/plain; charset=utf-8")
 _PREFIX = "/v1/"
@@ -56,39 +54,6 @@ class RestAnswer(NamedTuple):
     body: bytes
     headers: Sequence[Header] = ()
     media: Header = JSON
-
-
-class _EndedElsewhere(Exception):
-    def __init__(self, refused: CallRefusal) -> None:
-        self.refused = refused
-
-
-class RestContext:
-    """Context of an HTTP request, with the part of gRPC's interface that methods and relays use."""
-
-    def __init__(self, scope: Scope) -> None:
-        self._scope = scope
-
-    def invocation_metadata(self) -> Sequence[tuple[str, str]]:
-        """Return the headers; a token has its name in gRPC."""
-        came = self._scope["headers"]
-        key = query_value(self._scope["query_string"], "key")
-        found = [*came, (USUAL_KEY, key.encode())] if key else came
-        return [
-            ((API_KEY if name == USUAL_KEY else name).decode("latin-1"), value.decode("latin-1"))
-            for name, value in found
-        ]
-
-    def peer(self) -> str:
-        """Return the client's address, in the form of a relayed connection."""
-        return peer_name(*self._scope["client"], is_secure=self._scope["scheme"] == "https")
-
-    def time_remaining(self) -> None:
-        """Return None: an HTTP request has no deadline."""
-
-    async def abort(self, code: grpc.StatusCode, text: str, metadata: Any) -> NoReturn:
-        """End the call as another node ended it."""
-        raise _EndedElsewhere(CallRefusal(code, text, metadata))
 
 
 @dataclass(eq=False)
@@ -166,8 +131,7 @@ class Rest:
             return msgspec.json.encode(show(binding.answer.FromString(found), in_numbers))
 
         method = f"/{service}/{binding.rpc}"
-        context: Any = RestContext(scope)
-        body = await self._calls.answer(rpc, method, context, scope, held, take, to_json)
+        body = await self._calls.answer(rpc, method, scope, held, take, to_json)
         self._calls.count("OK")
         return RestAnswer(200, body)
 
@@ -181,7 +145,7 @@ class Rest:
             raise TooLarge(f"Request payload size exceeds the limit: {most} bytes.") from None
 
     async def _refusal(self, error: Exception, scope: Scope) -> RestAnswer:
-        if isinstance(error, _EndedElsewhere):
+        if isinstance(error, EndedElsewhere):
             found = _envelope(error.refused)
         else:
             found = refusal_of(error, await self._calls.log_refusal(error, scope))

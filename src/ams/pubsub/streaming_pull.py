@@ -74,7 +74,7 @@ class Streams:
         name = fields.read_name(first.subscription, SUBSCRIPTIONS)
         scope["path"], scope["leaf"] = f"/v1/{name.path}", name.leaf
         _check_first(first)
-        call = await self._calls.admit(context, scope, "subscriptions:pull", name)
+        call = await self._calls.admit(scope, "subscriptions:pull", name)
         subscription = await self._leases.subscription(call)
         if self._is_stopping:
             raise StreamEnded("The service is stopping")
@@ -83,7 +83,7 @@ class Streams:
         except OwnedElsewhere as elsewhere:
             if self._relay is None:
                 raise
-            await self._relay.stream(elsewhere, METHOD, first, context)
+            await self._relay.stream(elsewhere, METHOD, first, context, scope)
             return
         stream = _Stream(self._leases, call, context, first)
         spread = self._spreads.get(subscription.id)

@@ -23,7 +23,7 @@ from ams.pubsub.errors import PERMANENT, UNORDERED, FailedAckIds, Missing, name_
 from ams.pubsub.fields import SNAPSHOTS, SUBSCRIPTIONS, TOPICS, PubsubName
 from ams.pubsub.messages import MAX_RESPONSE_BYTES
 from ams.pubsub.protos import Message
-from ams.pubsub.requests import AGENT, Context, peer_of
+from ams.pubsub.requests import AGENT, Scope
 from ams.pubsub.resources import ORDERED, read_push, require_account
 from ams.service.delivery import Deliverer
 from ams.service.lookup import find_subscription, require_found
@@ -102,7 +102,7 @@ class Leases:
             reasons = {
                 f"{each.offset}-{each.hand_out}": UNORDERED if each in out_of_order else PERMANENT for each in failed
             }
-            raise FailedAckIds(reasons, ids, names_all=takes_long_errors(call.context))
+            raise FailedAckIds(reasons, ids, names_all=takes_long_errors(call.scope))
 
 
 def _read_ids(ids: Sequence[str]) -> AckIds:
@@ -117,14 +117,14 @@ def _read_ids(ids: Sequence[str]) -> AckIds:
     return found
 
 
-def takes_long_errors(context: Context) -> bool:
+def takes_long_errors(scope: Scope) -> bool:
     """Return whether a client accepts an error that names very many ids.
 
     Google's libraries accept it over TLS; without TLS most accept 8 KiB. The library for Java needs all ids in any
     case: it takes ids that an error does not name for settled.
     """
-    agents = [str(value) for name, value in context.invocation_metadata() or () if name in ("user-agent", AGENT)]
-    return peer_of(context)[2] or any("grpc-java" in each for each in agents)
+    is_java = any(b"grpc-java" in value for name, value in scope["headers"] if name in (b"user-agent", AGENT))
+    return is_java or scope["scheme"] == "https"
 
 
 def check_ids(request: Message, ids: Sequence[str]) -> None:

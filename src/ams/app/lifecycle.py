@@ -8,6 +8,7 @@ import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -211,19 +212,16 @@ async def serve_api(
             await server.stop()
 
 
-@contextlib.asynccontextmanager
-async def _pubsub(
+def _pubsub(
     settings: Settings, made: Service, certificate: tls.Certificate | None, connections: int, state: State
-) -> AsyncIterator[str]:
+) -> AbstractAsyncContextManager[str]:
     if settings.pubsub_port is None:
-        yield ""
-        return
+        return contextlib.nullcontext("")
     try:
         from ams.app.wiring.pubsub import pubsub
     except ImportError as error:
         raise Unusable(f"pubsub_port needs the extra pubsub: pip install 'argo-messaging[pubsub]' ({error})") from error
-    async with pubsub(settings, made, certificate, connections, state.supervisor, state.listeners) as address:
-        yield address
+    return pubsub(settings, made, certificate, connections, state.supervisor, state.listeners)
 
 
 def _certificate(settings: Settings, made: Service) -> tls.Certificate | None:

@@ -27,7 +27,6 @@ from ams.pubsub import fields, messages, protos
 from ams.pubsub.calls import Calls, PubsubCall
 from ams.pubsub.errors import UNORDERED, FailedAckIds
 from ams.pubsub.fields import SUBSCRIPTIONS
-from ams.pubsub.forwarding import Relays
 from ams.pubsub.protos import Message
 from ams.pubsub.requests import Context, Scope, first_of, read
 from ams.pubsub.subscriber import NAME, Leases, check_size
@@ -56,9 +55,9 @@ class StreamEnded(Overloaded):
 class Streams:
     """All streams of this process."""
 
-    def __init__(self, leases: Leases, calls: Calls, slots: QuotaSlots, relay: Relays | None = None) -> None:
-        """`slots` limit the streams of projects; `relay` is needed where other nodes own subscriptions."""
-        self._slots, self._relay, self._leases, self._calls = slots, relay, leases, calls
+    def __init__(self, leases: Leases, calls: Calls, slots: QuotaSlots) -> None:
+        """`slots` limit the streams of projects."""
+        self._slots, self._leases, self._calls = slots, leases, calls
         self._spreads: dict[SubscriptionId, _Spread] = {}
         self._is_stopping = False
 
@@ -81,9 +80,9 @@ class Streams:
         try:
             await self._leases.working.opened.own(subscription.id)
         except OwnedElsewhere as elsewhere:
-            if self._relay is None:
+            if self._calls.relay is None:
                 raise
-            await self._relay.stream(elsewhere, METHOD, first, context, scope)
+            await self._calls.relay.stream(elsewhere, METHOD, first, context, scope)
             return
         stream = _Stream(self._leases, call, context, first)
         spread = self._spreads.get(subscription.id)

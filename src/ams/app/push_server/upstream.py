@@ -260,7 +260,6 @@ class HttpHandOuts:
         self._under_way: set[asyncio.Task[Any]] = set()  # requests that continue after their callers have left
 
     async def lease(self, target: Target, *, max_messages: int, max_bytes: int) -> Sequence[PushHandOut]:
-
         def give_up(leasing: "asyncio.Task[Sequence[PushHandOut]]") -> None:
             if not leasing.cancelled() and leasing.exception() is None:
                 for each in leasing.result():

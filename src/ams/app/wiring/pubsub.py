@@ -52,7 +52,7 @@ async def pubsub(
     relays = _relays(settings, made, certificate)
     calls = _calls(settings, made, certificate, relays, proxies)
     leases = Leases(made.deliverer, made.working)
-    streams = Streams(leases, calls, made.slots.streams, relays)
+    streams = Streams(leases, calls, made.slots.streams)
     topics, subscriptions, snapshots = made.topics, made.subscriptions, made.snapshots
     services = {
         publisher.NAME: bind_rpcs(PublisherRpcs(

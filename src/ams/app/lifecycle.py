@@ -24,7 +24,6 @@ from ams.core.supervisor import Supervisor, run_until_stopped
 from ams.core.telemetry import Figure, background_failures, figure, metrics_of
 from ams.http import operations, tls
 from ams.http.errors import refusal
-from ams.http.operations import Operations, serve_operations
 from ams.outgoing.address_guard import networks
 from ams.push import report
 from ams.storage.folder import DataCheck
@@ -151,8 +150,8 @@ async def running(
         api = stack.enter_context(contextlib.closing(listen(settings.host, settings.port, "port")))
         aside = stack.enter_context(contextlib.closing(listen(settings.ops_host, settings.ops_port, "operations port")))
         settings = replace(settings, port=api.getsockname()[1])  # the port the system chose, for port 0
-        operations = Operations(state.why_not_ready, metrics_of(state))
-        state.listeners.append(await stack.enter_async_context(serve_operations(aside, operations)))
+        port = operations.Operations(state.why_not_ready, metrics_of(state))
+        state.listeners.append(await stack.enter_async_context(operations.serve_operations(aside, port)))
         made = await stack.enter_async_context(service(settings, supervisor, clock=clock, tell=state.tell))
         if made.embedded is not None:  # the folder has more than keys
             await stack.enter_async_context(serve_backups(made.folder.path, made.embedded))

@@ -26,7 +26,6 @@ from ams.core.errors import BadSettings, Unusable
 from ams.push.report import text
 from ams.push.rpc import push_service_pb2 as pb
 from ams.push.rpc import wire
-from ams.push.rpc.wire import Method, authorities, read_file
 from ams.wire.push import WorkerState
 
 UNAUTHORISED_TEXT = "UNAUTHORISED"
@@ -86,7 +85,7 @@ class PushServerGate:
     def __init__(self, access: AccessList | None, condition: Condition) -> None:
         self._access, self._condition = access, condition
 
-    def handlers(self, service: str, answers: "Mapping[Method[Any, Any], Callable[..., Any]]") -> Any:
+    def handlers(self, service: str, answers: "Mapping[wire.Method[Any, Any], Callable[..., Any]]") -> Any:
         """Return the methods of a service for a server. Requests are parsed after the checks."""
         methods = {}
         for method, answer in answers.items():
@@ -96,7 +95,7 @@ class PushServerGate:
             methods[method.name] = kind(answer_checked, response_serializer=method.answer.SerializeToString)
         return grpc.method_handlers_generic_handler(service, methods)
 
-    def _single(self, method: Method[Any, Any], answer: Callable[[Any, Context], Awaitable[Any]]) -> Any:
+    def _single(self, method: wire.Method[Any, Any], answer: Callable[[Any, Context], Awaitable[Any]]) -> Any:
         async def answer_checked(request: bytes, context: Context) -> Any:
             began = time.monotonic()
             try:
@@ -107,14 +106,14 @@ class PushServerGate:
 
         return answer_checked
 
-    def _stream(self, method: Method[Any, Any], answer: Callable[[Any, Context], AsyncIterator[Any]]) -> Any:
+    def _stream(self, method: wire.Method[Any, Any], answer: Callable[[Any, Context], AsyncIterator[Any]]) -> Any:
         async def answer_checked(request: bytes, context: Context) -> AsyncIterator[Any]:
             async for each in answer(await self._read_admitted(method, request, context), context):
                 yield each
 
         return answer_checked
 
-    async def _read_admitted(self, method: Method[Any, Any], request: bytes, context: Context) -> Any:
+    async def _read_admitted(self, method: wire.Method[Any, Any], request: bytes, context: Context) -> Any:
         if self._access is not None and not self._access.permits(context.auth_context()):
             logger.warning("call.unauthorised", method=method.path, peer=context.peer())
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, UNAUTHORISED_TEXT)
@@ -205,7 +204,7 @@ async def listening(settings: PushSettings, follower: Follower, condition: Condi
     """Answer calls until the block ends; yields host and port. Raises `BadSettings` and `Unusable` with one line."""
     access = AccessList(settings.acl) if settings.tls_enabled else None
     gate, service = PushServerGate(access, condition), PushService(follower, condition)
-    methods: dict[Method[Any, Any], Callable[..., Any]] = {
+    methods: dict[wire.Method[Any, Any], Callable[..., Any]] = {
         wire.ACTIVATE: service.activate,
         wire.DEACTIVATE: service.deactivate,
         wire.SUBSCRIPTION_STATUS: service.subscription_status,
@@ -237,8 +236,8 @@ def _credentials(settings: PushSettings) -> grpc.ServerCredentials | None:
         return None
 
     def read_files() -> tuple[bytes, bytes, bytes]:
-        chain, key = read_file("cert", settings.cert), read_file("key", settings.key)
-        return chain, key, authorities(settings.certificate_authorities_dir)
+        chain, key = wire.read_file("cert", settings.cert), wire.read_file("key", settings.key)
+        return chain, key, wire.authorities(settings.certificate_authorities_dir)
 
     known = read_files()
 

@@ -24,13 +24,7 @@ from ams.http.fast_lane import Lane
 from ams.http.forwarding import Forwarder
 from ams.http.hot_routes import FastRoutes, RequestGate
 from ams.http.limits import Bodies, affordable_bytes
-from ams.http.routes.projects import ProjectRoutes, TopicRoutes
-from ams.http.routes.push import DeliveryRoutes, PushRoutes
-from ams.http.routes.reading import ReadingRoutes
-from ams.http.routes.schemas import SchemaRoutes
-from ams.http.routes.service import DoctorRoutes, ServiceRoutes
-from ams.http.routes.subscriptions import SnapshotRoutes, SubscriptionRoutes
-from ams.http.routes.users import IssuerRoutes, UserRoutes
+from ams.http.routes import projects, push, reading, schemas, service, subscriptions, users
 from ams.http.routing import Handler, bind_handlers
 from ams.outgoing.address_guard import ALL_NETWORKS, Guard, networks, trust
 from ams.outgoing.client import HttpClient
@@ -211,18 +205,18 @@ class Service:
             push_server = f"{settings.push_server_host}:{settings.push_server_port}"
         about = ServiceInfo(admission, registry, settings.proxy_hostname, pushing, push_server)
         return bind_handlers(
-            ServiceRoutes(about, metrics, Usage(registry, counting, admission, clock), registry.audit),
-            DoctorRoutes(doctor, service_doctor, node),
-            UserRoutes(Users(registry, roles.roles), admission, Tokens(registry, clock), Registrations(registry)),
-            IssuerRoutes(self.identity.issuers, IdentityBindings(registry)),
-            ProjectRoutes(self.projects, Members(registry), self.quota_use, self.retention),
-            TopicRoutes(self.topics, self.retention),
-            SchemaRoutes(self.schemas),
-            SubscriptionRoutes(self.subscriptions, pushing, working.settler, self.seeker),
-            SnapshotRoutes(self.snapshots),
-            PushRoutes(pushing, self.watcher, self.push.identity),
-            DeliveryRoutes(assignment, pushing, deliverer, working.puller, self._dead_letters, working.settler),
-            ReadingRoutes(self.reader, self.live, self.history, self.gate, self.workers),
+            service.ServiceRoutes(about, metrics, Usage(registry, counting, admission, clock), registry.audit),
+            service.DoctorRoutes(doctor, service_doctor, node),
+            users.UserRoutes(Users(registry, roles.roles), admission, Tokens(registry, clock), Registrations(registry)),
+            users.IssuerRoutes(self.identity.issuers, IdentityBindings(registry)),
+            projects.ProjectRoutes(self.projects, Members(registry), self.quota_use, self.retention),
+            projects.TopicRoutes(self.topics, self.retention),
+            schemas.SchemaRoutes(self.schemas),
+            subscriptions.SubscriptionRoutes(self.subscriptions, pushing, working.settler, self.seeker),
+            subscriptions.SnapshotRoutes(self.snapshots),
+            push.PushRoutes(pushing, self.watcher, self.push.identity),
+            push.DeliveryRoutes(assignment, pushing, deliverer, working.puller, self._dead_letters, working.settler),
+            reading.ReadingRoutes(self.reader, self.live, self.history, self.gate, self.workers),
         )
 
 

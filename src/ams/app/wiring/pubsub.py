@@ -17,14 +17,10 @@ from ams.outgoing.address_guard import Network, networks
 from ams.pubsub import iam, publisher, schemas, subscriber
 from ams.pubsub.calls import Calls, EmulatorDoor, Rpc, bind_rpcs
 from ams.pubsub.forwarding import Relays
-from ams.pubsub.iam import IamRpcs
-from ams.pubsub.publisher import PublisherRpcs
 from ams.pubsub.requests import MOST_PAYLOAD, MOST_REQUEST
 from ams.pubsub.rest import Rest, refusal_of
-from ams.pubsub.schemas import SchemaRpcs
 from ams.pubsub.server import answering
 from ams.pubsub.streaming_pull import Streams
-from ams.pubsub.subscriber import Leases, SubscriberRpcs
 from ams.web.answers import Refusal
 from ams.web.asgi_exchange import AsgiExchange
 from ams.web.connection import Port
@@ -51,19 +47,19 @@ async def pubsub(
     proxies = networks(settings.trusted_proxies, "trusted_proxies")
     relays = _relays(settings, made, certificate)
     calls = _calls(settings, made, certificate, relays, proxies)
-    leases = Leases(made.deliverer, made.working)
+    leases = subscriber.Leases(made.deliverer, made.working)
     streams = Streams(leases, calls, made.slots.streams)
     topics, subscriptions, snapshots = made.topics, made.subscriptions, made.snapshots
     services = {
-        publisher.NAME: bind_rpcs(PublisherRpcs(
+        publisher.NAME: bind_rpcs(publisher.PublisherRpcs(
             topics, made.publisher, made.retention, subscriptions, snapshots, made.schemas,
             settings.google_message_bytes,
         )),
-        subscriber.NAME: bind_rpcs(SubscriberRpcs(
+        subscriber.NAME: bind_rpcs(subscriber.SubscriberRpcs(
             made.registry, subscriptions, snapshots, made.seeker, made.push.pushing, leases, made.slots.waiting_pulls
         )),
-        schemas.NAME: bind_rpcs(SchemaRpcs(made.schemas)),
-        iam.NAME: bind_rpcs(IamRpcs(made.registry, topics, subscriptions, snapshots, made.schemas)),
+        schemas.NAME: bind_rpcs(schemas.SchemaRpcs(made.schemas)),
+        iam.NAME: bind_rpcs(iam.IamRpcs(made.registry, topics, subscriptions, snapshots, made.schemas)),
     }  # fmt: skip
     limits = ListenerLimits(connections=connections, unshared=proxies)
     context = certificate.context_for(ALPN) if certificate and not settings.pubsub_emulator else None

@@ -192,7 +192,7 @@ async def answering(
     process = sock.process
     handlers: dict[str, Any] = {METHOD: calls.stream(METHOD, streams.run).stream_stream}
     for service, rpcs in services.items():
-        handlers.update({f"/{service}/{rpc.name}": calls.unary(service, rpc).stream_unary for rpc in rpcs})
+        handlers.update({f"/{service}/{rpc.binding.rpc}": calls.unary(service, rpc).stream_unary for rpc in rpcs})
     under_way: set[asyncio.Task[None]] = set()
     accepting = process.loop.create_task(sock.serve(lambda: _ServedCall(handlers, under_way)))
     try:

@@ -25,8 +25,7 @@ from ams.authn.settings import AuthnSettings
 from ams.core.settings import Settings
 from ams.http.tls import Certificate, self_signed
 from ams.pipeline.jobs.accounting import envelope
-from ams.push.rpc.client import UNAVAILABLE, GrpcPushServer
-from ams.push.rpc.wire import PushServerAddress
+from ams.push.rpc.client import UNAVAILABLE, DrivenPushServer
 from ams.storage.cursors.postgresql_rows import DatabaseTime
 from tests.app.push_server.keepers import TargetTable
 from tests.app.push_server.test_service import StatefulTable
@@ -135,8 +134,9 @@ async def test_a_renewed_certificate_is_shown_to_a_push_server_without_a_restart
     authority, other = (certificates.Authority.make(tmp_path, name) for name in ("authority", "other"))
     stale, fresh = other.signs("stale"), authority.signs("fresh")
     async with run_secure_server(authority, "127.0.0.1") as server:
-        client = GrpcPushServer(PushServerAddress(
-            host="127.0.0.1", port=server.port, authorities=str(authority.folder), cert=stale.chain, key=stale.key
+        client = DrivenPushServer(Settings(
+            push_server_host="127.0.0.1", push_server_port=server.port, cert=stale.chain, key=stale.key,
+            certificate_authorities_dir=str(authority.folder),
         ))  # fmt: skip
         try:
             assert await client.health(details=False) == UNAVAILABLE

@@ -242,10 +242,10 @@ def test_a_live_view_comes_through_an_event_at_a_time_and_its_client_may_leave(s
         assert strict_service.call("POST", "/projects/P/topics/T:publish", A_MESSAGE).status_code == 200
 
         assert next_event(answer, "message")[1]["message"]["data"] == "aGk="
-        assert strict_service.run.service.cases.live.views == 1
+        assert strict_service.run.service.live.views == 1
 
     def is_gone() -> bool:  # haproxy notices when it sends something
         strict_service.call("POST", "/projects/P/topics/T:publish", A_MESSAGE)
-        return not strict_service.run.service.cases.live.views
+        return not strict_service.run.service.live.views
 
     wait_until(is_gone)

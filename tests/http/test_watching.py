@@ -98,7 +98,7 @@ class Client:
 
     @property
     def views(self) -> int:
-        return self.run.service.cases.live.views
+        return self.run.service.live.views
 
 
 _number = itertools.count(1)

@@ -17,6 +17,7 @@ from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransp
 
 from ams.http.limits import Bodies
 from ams.outgoing.address_guard import networks
+from ams.pubsub.bindings import BY_RPC
 from ams.pubsub.calls import Calls, Rpc
 from ams.pubsub.fields import TOPICS, read_name
 from ams.service.delivery import UnreadAnswers
@@ -197,7 +198,8 @@ class CallStarter:
     def __init__(self, door: SlowAuthenticator) -> None:
         auditor, bodies = MagicMock(), Bodies(2**20, 2**20, 5)
         auditor.turned_away = AsyncMock(side_effect=lambda error, scope: error)
-        rpc = Rpc("M", pb.Topic.pb(), "", lambda _: NAME, AsyncMock(return_value=pb.Topic.pb()()))
+        binding = BY_RPC["CreateTopic"]._replace(action="", about=lambda _: NAME)
+        rpc = Rpc(binding, AsyncMock(return_value=pb.Topic.pb()()))
         limits: Any = {"most": 4, "seconds": 5, "proxies": networks("192.0.2.1", "trusted_proxies")}
         calls = Calls(door, auditor, bodies, lambda: b"1", MagicMock(), UnreadAnswers(1), **limits)
         self._handler: Any = calls.unary("S", rpc)

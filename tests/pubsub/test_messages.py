@@ -28,9 +28,9 @@ from ams.core.errors import TooLarge
 from ams.core.messages import Stored
 from ams.core.names import Offset
 from ams.core.settings import Settings
-from ams.pubsub.leases import takes_long_errors
 from ams.pubsub.messages import messages_to_publish, received_messages
-from ams.pubsub.requests import read
+from ams.pubsub.requests import read, scope_of
+from ams.pubsub.subscriber import takes_long_errors
 from ams.service.parallel.pulls import LeaseBatch
 from ams.web.http2_relay import peer_name
 from tests.pubsub.conftest import World, world_at
@@ -448,7 +448,7 @@ class Context:
     (Context(False, "gcloud grpc-java-netty/1.70.0", "x-ams-user-agent"), True),
 ])  # fmt: skip
 def test_long_errors_are_for_connections_by_tls_and_for_java(context: Any, takes: bool) -> None:
-    assert takes_long_errors(context) is takes
+    assert takes_long_errors(scope_of(context, "", ())) is takes
 
 
 def told_to_client(world: World, subscription: str, ask: Acknowledged, ids: list[str]) -> list[str]:

@@ -27,8 +27,8 @@ from ams.core.supervisor import Supervisor
 from ams.pubsub import requests
 from ams.pubsub.forwarding import Relays
 from ams.pubsub.messages import messages_to_publish
-from ams.pubsub.requests import read
-from ams.pubsub.rest import RestContext, refusal_of
+from ams.pubsub.requests import read, scope_of
+from ams.pubsub.rest import refusal_of
 from ams.pubsub.server import answering
 from ams.service.parallel.pulls import LeaseBatch, Puller
 from ams.web.connection import Port
@@ -87,12 +87,12 @@ class Context:
 
 
 CALL_HEADERS = [(b"x-api-key", b"key"), (b"x-forwarded-for", b"203.0.113.9"), (b"user-agent", b"other")]
-REST = RestContext({"headers": CALL_HEADERS, "query_string": b"", "client": ("192.0.2.5", 4711), "scheme": "https"})
+REST = {"headers": CALL_HEADERS, "query_string": b"", "client": ("192.0.2.5", 4711), "scheme": "https"}
 
 
 @pytest.mark.embedded("calls between nodes have nothing to do with engines")
-@pytest.mark.parametrize(("context", "token"), [(Context(), "Bearer token"), (REST, "key")])
-async def test_the_owner_is_told_the_token_and_where_and_what_the_client_is(context: Any, token: str) -> None:
+@pytest.mark.parametrize(("scope", "token"), [(scope_of(Context(), "", ()), "Bearer token"), (REST, "key")])
+async def test_the_owner_is_told_the_token_and_where_and_what_the_client_is(scope: Any, token: str) -> None:
     async def answer(_: bytes, context: "grpc.aio.ServicerContext[bytes, bytes]") -> bytes:
         given = dict(context.invocation_metadata() or ())
         wanted = ("authorization", "x-goog-api-key", "x-forwarded-for", "x-ams-forwarded-by", "x-ams-user-agent")
@@ -106,7 +106,7 @@ async def test_the_owner_is_told_the_token_and_where_and_what_the_client_is(cont
     relays = Relays("node1", lambda _: None)
     elsewhere = OwnedElsewhere(subscription="s", node="node2", pubsub=f"127.0.0.1:{port}")
     try:
-        said = await relays.unary(elsewhere, "/Service/Call", b"", context)
+        said = await relays.unary(elsewhere, "/Service/Call", b"", scope, None)
     finally:
         await relays.close()
         await server.stop(None)

@@ -13,9 +13,10 @@ import pytest
 
 from ams.core.errors import BadSettings, RegistryUnavailable
 from ams.core.push_config import PushConfig
+from ams.core.settings import Settings
 from ams.core.supervisor import Supervisor
-from ams.push.rpc.client import MAX_CONCURRENT_CALLS, UNAVAILABLE, CallOutcome, DrivenPushServer, GrpcPushServer
-from ams.push.rpc.wire import PushServerAddress, trust
+from ams.push.rpc.client import MAX_CONCURRENT_CALLS, UNAVAILABLE, CallOutcome, DrivenPushServer
+from ams.push.rpc.wire import trust
 from ams.push.upstream import Target
 from tests.service.interference import fail_calls
 from tests.support.certificates import Authority
@@ -34,9 +35,13 @@ HOOK = PushConfig(
 )  # fmt: skip
 
 
+def plain_settings(port: int) -> Settings:
+    return Settings(push_server_host="127.0.0.1", push_server_port=port, push_tls_enabled=False)
+
+
 @contextlib.asynccontextmanager
-async def open_client(port: int, seconds: float = 3.0, **more: Any) -> AsyncIterator[GrpcPushServer]:
-    client = GrpcPushServer(PushServerAddress(host="127.0.0.1", port=port, **more), seconds)
+async def open_client(port: int, seconds: float = 3.0, **more: Any) -> AsyncIterator[DrivenPushServer]:
+    client = DrivenPushServer(Settings(push_server_host="127.0.0.1", push_server_port=port, **more), seconds)
     try:
         yield client
     finally:
@@ -50,12 +55,12 @@ async def server() -> AsyncIterator[ReferencePushServer]:
 
 
 @pytest.fixture
-async def client(server: ReferencePushServer) -> AsyncIterator[GrpcPushServer]:
-    async with open_client(server.port, tls=False) as made:
+async def client(server: ReferencePushServer) -> AsyncIterator[DrivenPushServer]:
+    async with open_client(server.port, push_tls_enabled=False) as made:
         yield made
 
 
-async def test_an_activation_has_the_contracts_numbers(server: ReferencePushServer, client: GrpcPushServer) -> None:
+async def test_an_activation_has_the_contracts_numbers(server: ReferencePushServer, client: DrivenPushServer) -> None:
     outcome = await client.activate(Target(PATH, "/projects/p/topics/t", ENDPOINT, 10, ("whsec_x",), "id", "topic"))
 
     assert outcome.is_ok
@@ -73,7 +78,9 @@ async def test_an_activation_has_the_contracts_numbers(server: ReferencePushServ
     )  # fmt: skip
 
 
-async def test_a_period_is_at_most_the_longest_of_the_wire(server: ReferencePushServer, client: GrpcPushServer) -> None:
+async def test_a_period_is_at_most_the_longest_of_the_wire(
+    server: ReferencePushServer, client: DrivenPushServer
+) -> None:
     outcome = await client.activate(Target(PATH, "", replace(ENDPOINT, retry_period=2**63 - 1), 10))
 
     assert outcome.is_ok
@@ -82,7 +89,7 @@ async def test_a_period_is_at_most_the_longest_of_the_wire(server: ReferencePush
     assert decode_fields(retry)[2] == 2**32 - 1
 
 
-async def test_a_mattermost_activation_has_its_numbers(server: ReferencePushServer, client: GrpcPushServer) -> None:
+async def test_a_mattermost_activation_has_its_numbers(server: ReferencePushServer, client: DrivenPushServer) -> None:
     await client.activate(Target(PATH, "/projects/p/topics/t", HOOK, 10))
 
     config = server.active[PATH]
@@ -94,7 +101,7 @@ async def test_a_mattermost_activation_has_its_numbers(server: ReferencePushServ
     assert decode_fields(retry) == {1: b"slowstart"}
 
 
-async def test_answers_have_the_words_that_clients_know(server: ReferencePushServer, client: GrpcPushServer) -> None:
+async def test_answers_have_the_words_that_clients_know(server: ReferencePushServer, client: DrivenPushServer) -> None:
     assert await client.status(PATH) == f"Error: Subscription {PATH} is not active"
     await client.activate(Target(PATH, "", ENDPOINT, 10))
     assert await client.status(PATH) == f"Subscription {PATH} is currently active"
@@ -105,9 +112,11 @@ async def test_answers_have_the_words_that_clients_know(server: ReferencePushSer
     assert await client.status(PATH) == "Error: UNAUTHORISED"
 
 
-async def test_p29_a_push_server_that_hangs_counts_as_away(server: ReferencePushServer, client: GrpcPushServer) -> None:
+async def test_p29_a_push_server_that_hangs_counts_as_away(
+    server: ReferencePushServer, client: DrivenPushServer
+) -> None:
     server.hangs = True
-    async with open_client(server.port, 0.2, tls=False) as hurried:
+    async with open_client(server.port, 0.2, push_tls_enabled=False) as hurried:
         assert await hurried.status(PATH) == UNAVAILABLE
         assert await hurried.deactivation_outcome(PATH) == UNAVAILABLE
         assert await hurried.health(details=True) in ("Deadline Exceeded", "no answer within 0.2 seconds")
@@ -116,7 +125,7 @@ async def test_p29_a_push_server_that_hangs_counts_as_away(server: ReferencePush
 async def test_a_push_server_that_is_not_there_is_away_and_found_when_it_is_back() -> None:
     async with reference_push_server() as first:
         port = first.port
-    async with open_client(port, tls=False) as client:
+    async with open_client(port, push_tls_enabled=False) as client:
         assert await client.status(PATH) == UNAVAILABLE
         assert await client.health(details=False) == UNAVAILABLE
         assert "127.0.0.1" in await client.health(details=True)
@@ -129,7 +138,9 @@ async def test_a_push_server_that_is_not_there_is_away_and_found_when_it_is_back
             await wait_until_async(is_serving)
 
 
-async def test_p34_health_tells_why_a_server_does_not_work(server: ReferencePushServer, client: GrpcPushServer) -> None:
+async def test_p34_health_tells_why_a_server_does_not_work(
+    server: ReferencePushServer, client: DrivenPushServer
+) -> None:
     assert await client.health(details=False) == "SERVING"
 
     server.state = "Could not retrieve push worker user"
@@ -157,16 +168,17 @@ async def test_our_own_certificate_is_shown_and_theirs_is_checked_unless_nobody_
     shown = {} if more == "nobody" else {"cert": own.chain, "key": own.key}
     async with run_secure_server(authority, host) as server:
         for verify, expected in ((True, verified), (False, unverified)):
-            async with open_client(server.port, authorities=str(trusted.folder), verify=verify, **shown) as client:
+            secured: dict[str, Any] = {"certificate_authorities_dir": str(trusted.folder), "verify_push_server": verify}
+            async with open_client(server.port, **secured, **shown) as client:
                 assert await client.health(details=False) == expected
 
 
 def test_files_that_cannot_be_used_stop_the_start(tmp_path: Path) -> None:
     with pytest.raises(BadSettings, match=r"certificate_authorities_dir .*: there is no \*.pem file"):
-        trust(PushServerAddress(host="x", port=1, authorities=str(tmp_path)))
+        trust(Settings(push_server_host="x", push_server_port=1, certificate_authorities_dir=str(tmp_path)))
     with pytest.raises(BadSettings, match="cert nowhere.pem: "):
-        trust(PushServerAddress(host="x", port=1, cert="nowhere.pem", key="nowhere.key"))
-    assert trust(PushServerAddress(host="x", port=1, tls=False, cert="nowhere.pem")) is None
+        trust(Settings(push_server_host="x", push_server_port=1, cert="nowhere.pem", key="nowhere.key"))
+    assert trust(Settings(push_server_host="x", push_server_port=1, push_tls_enabled=False, cert="nowhere.pem")) is None
 
 
 # Reconciliation after any failure on either side (P3, P28, P31)
@@ -206,7 +218,7 @@ class Drive:
 @pytest.fixture
 async def drive() -> AsyncIterator[Drive]:
     async with reference_push_server() as server:
-        driving = DrivenPushServer(PushServerAddress(host="127.0.0.1", port=server.port, tls=False), 60.0)
+        driving = DrivenPushServer(plain_settings(server.port), 60.0)
         driving.targets = wanted = WantedTargets()
         yield Drive(server, wanted, driving)
         await driving.close()
@@ -295,7 +307,7 @@ async def test_a_deactivation_that_ends_by_a_defect_fails_no_change_and_is_repai
     await drive.follow(target("a"))
     drive.wanted.targets = []
 
-    with fail_calls(GrpcPushServer, "deactivate", ValueError):
+    with fail_calls(DrivenPushServer, "deactivate", ValueError):
         await drive.driving.settle(PATIENCE_SECONDS)
     assert drive.driving.results[target("a").path].client_text() == "Error: unexpected ValueError"
 
@@ -319,7 +331,7 @@ async def test_a_push_server_that_is_away_is_not_asked_about_each_subscription()
             self.asked += 1
             return CallOutcome(grpc.StatusCode.UNAVAILABLE, "nobody is there")
 
-    server = AwayServer(PushServerAddress(host="127.0.0.1", port=1, tls=False))
+    server = AwayServer(plain_settings(1))
     server.targets = WantedTargets([target(f"s{number}") for number in range(100)])
 
     for _ in range(2):
@@ -338,7 +350,7 @@ async def test_a_change_is_followed_at_once(drive: Drive) -> None:
 
 async def test_p31_what_has_no_topic_is_not_delivered_until_it_has_one_again() -> None:
     async with reference_push_server() as server:
-        driven = DrivenPushServer(PushServerAddress(host="127.0.0.1", port=server.port, tls=False))
+        driven = DrivenPushServer(plain_settings(server.port))
         wanted = WantedTargets([replace(target("a"), topic_id="first"), replace(target("b"), topic_id="")])
         await driven.start(wanted, Supervisor())
         for topic_id in ("first", "", "second"):

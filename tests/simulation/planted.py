@@ -264,7 +264,7 @@ def refusal_taken_for_success() -> Planted:
 def late_ids_confirmed() -> Planted:
     """Google's clients get OK for expired ids, with exactly-once delivery too."""
     from ams.pubsub.errors import FailedAckIds  # here, as it imports gRPC
-    from ams.pubsub.leases import Leases
+    from ams.pubsub.subscriber import Leases
 
     settle = Leases._settle
 

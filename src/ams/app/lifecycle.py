@@ -8,6 +8,7 @@ import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -23,7 +24,6 @@ from ams.core.supervisor import Supervisor, run_until_stopped
 from ams.core.telemetry import Figure, background_failures, figure, metrics_of
 from ams.http import operations, tls
 from ams.http.errors import refusal
-from ams.http.operations import Operations, serve_operations
 from ams.outgoing.address_guard import networks
 from ams.push import report
 from ams.storage.folder import DataCheck
@@ -81,7 +81,7 @@ class State:
             return
         made = self.service
         yield figure("ams_waiting_pulls", "Pulls that wait for a message now.", made.deliverer.waiting)
-        yield figure("ams_live_views", "Event streams of live views that are open.", made.cases.live.views)
+        yield figure("ams_live_views", "Event streams of live views that are open.", made.live.views)
         yield from made.watched.gauges()
         yield figure("ams_pubsub_streams", "Streams of messages that are open.", made.working.streams.total())
         if made.embedded:
@@ -150,8 +150,8 @@ async def running(
         api = stack.enter_context(contextlib.closing(listen(settings.host, settings.port, "port")))
         aside = stack.enter_context(contextlib.closing(listen(settings.ops_host, settings.ops_port, "operations port")))
         settings = replace(settings, port=api.getsockname()[1])  # the port the system chose, for port 0
-        operations = Operations(state.why_not_ready, metrics_of(state))
-        state.listeners.append(await stack.enter_async_context(serve_operations(aside, operations)))
+        port = operations.Operations(state.why_not_ready, metrics_of(state))
+        state.listeners.append(await stack.enter_async_context(operations.serve_operations(aside, port)))
         made = await stack.enter_async_context(service(settings, supervisor, clock=clock, tell=state.tell))
         if made.embedded is not None:  # the folder has more than keys
             await stack.enter_async_context(serve_backups(made.folder.path, made.embedded))
@@ -206,24 +206,21 @@ async def serve_api(
             await made.working.hand_over()
         finally:
             made.deliverer.stop_waiting()
-            made.cases.live.stop()
-            made.cases.schemas.stop()
+            made.live.stop()
+            made.schemas.stop()
             await server.stop()
 
 
-@contextlib.asynccontextmanager
-async def _pubsub(
+def _pubsub(
     settings: Settings, made: Service, certificate: tls.Certificate | None, connections: int, state: State
-) -> AsyncIterator[str]:
+) -> AbstractAsyncContextManager[str]:
     if settings.pubsub_port is None:
-        yield ""
-        return
+        return contextlib.nullcontext("")
     try:
         from ams.app.wiring.pubsub import pubsub
     except ImportError as error:
         raise Unusable(f"pubsub_port needs the extra pubsub: pip install 'argo-messaging[pubsub]' ({error})") from error
-    async with pubsub(settings, made, certificate, connections, state.supervisor, state.listeners) as address:
-        yield address
+    return pubsub(settings, made, certificate, connections, state.supervisor, state.listeners)
 
 
 def _certificate(settings: Settings, made: Service) -> tls.Certificate | None:

@@ -17,18 +17,11 @@ from ams.storage.registry.signing_keys import NEXT_KEY_ENDING, settle
 from ams.storage.secrets import KEY_BYTES, key_file, key_text, parse_key
 
 
-class DatabaseReport(NamedTuple):
-    """Result of checking a database."""
-
-    file: str
-    problems: tuple[str, ...]
-
-
 class FolderReport(NamedTuple):
     """Result of checking a data folder."""
 
     log: ScanReport
-    databases: Sequence[DatabaseReport]
+    registry: Sequence[str]  # what is wrong with its database, one line each
 
     @property
     def problems(self) -> list[str]:
@@ -38,7 +31,7 @@ class FolderReport(NamedTuple):
             replay(self.log.cursors)
         except ValueError as error:
             found.append(f"cursors: {error}")
-        return found + [f"{each.file}: {problem}" for each in self.databases for problem in each.problems]
+        return [*found, *self.registry]
 
 
 def check_folder(path: str) -> FolderReport:
@@ -50,20 +43,19 @@ def check_folder(path: str) -> FolderReport:
     folder = Folder.look(path)
     if not any(map(os.path.exists, (folder.log, folder.registry, folder.cursors))):
         raise Unusable(f"{path} holds keys only: what its service keeps is in Kafka and PostgreSQL")
-    return FolderReport(
-        check(folder.cursors if os.path.exists(folder.cursors) else folder.log), [_database(folder.registry)]
-    )
+    log = check(folder.cursors if os.path.exists(folder.cursors) else folder.log)
+    return FolderReport(log, _database_problems(folder.registry))
 
 
-def _database(path: str) -> DatabaseReport:
+def _database_problems(path: str) -> list[str]:
     if not os.path.exists(path):
-        return DatabaseReport(path, ("is missing",))
+        return [f"{path}: is missing"]
     try:
         with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
             answers = [row[0] for row in connection.execute("PRAGMA integrity_check")]
     except sqlite3.Error as error:
-        return DatabaseReport(path, (str(error),))
-    return DatabaseReport(path, tuple(answer for answer in answers if answer != "ok"))
+        answers = [str(error)]
+    return [f"{path}: {answer}" for answer in answers if answer != "ok"]
 
 
 class KeyRotation(NamedTuple):

@@ -26,6 +26,17 @@ T = TypeVar("T")
 GiveUp = Callable[[], None]  # fails the waiters of a part that has ended; called once, on the event loop
 
 
+async def wait_for_first(*works: Awaitable[Any]) -> list[Any]:
+    """Wait for the first of several, and cancel the others; return their results, None for those cancelled."""
+    tasks = [asyncio.ensure_future(each) for each in works]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        return [each.result() if each.done() else None for each in tasks]
+    finally:
+        for each in tasks:
+            each.cancel()
+
+
 class PartFailed(Exception):
     """A vital part of the process has ended; the text says which."""
 
@@ -36,7 +47,7 @@ class Supervisor:
     def __init__(self) -> None:
         self.failure: str | None = None  # first vital part that failed, and its exception type
         self.survived: Counter[str] = Counter()  # background rounds with an unexpected exception, by work
-        self._note_failure: Callable[[], None] = lambda: None
+        self._failed = asyncio.Event()
 
     def thread(
         self, part: str, name: str, work: Callable[[], None], give_up: GiveUp = lambda: None
@@ -80,7 +91,7 @@ class Supervisor:
             give_up()
         except Exception:  # the process ends all the same
             logger.exception("part.not_given_up", part=part)
-        self._note_failure()
+        self._failed.set()
 
     def log_failure(self, work: str) -> None:
         """Count and log the current exception of a background round."""
@@ -88,10 +99,8 @@ class Supervisor:
         logger.exception("background.failed", work=work)
 
     async def until(self, stop: asyncio.Event) -> None:
-        """Return when `stop` is set, as it also is by the failure of a vital part."""
-        self._note_failure = stop.set
-        if self.failure is None:
-            await stop.wait()
+        """Return when `stop` is set or a vital part has failed."""
+        await wait_for_first(stop.wait(), self._failed.wait())
 
     def check(self) -> None:
         """Raise `PartFailed` if a vital part failed."""

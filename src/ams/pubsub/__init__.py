@@ -11,11 +11,10 @@ Projects, topics, users and tokens are those of the HTTP API; subscriptions made
     calls       admission, life cycle and audit of a call
     resources   converts topics, subscriptions and snapshots
     messages    converts published and received messages
-    leases      the subscription of a consumer's call, and settling of ack ids
     publisher, subscriber, streaming_pull, schemas, iam
-                the methods of each service, listed by its `rpcs`
+                the methods of each service, bound by their names (`bind_rpcs`)
     rest        HTTP/1.1 requests as calls of these methods; Google's error format
-    bindings    routes of HTTP requests to methods, and the discovery document
+    bindings    routes and actions of methods, and the discovery document
     transcoding JSON to requests, and answers to JSON
     server      the port of both transports: limits, start and stop
 """

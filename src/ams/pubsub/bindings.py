@@ -6,12 +6,14 @@ IAM have one for each kind of resource.
 
 import functools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from google.protobuf.descriptor import FieldDescriptor
 
 from ams.pubsub import protos as pb
+from ams.pubsub.fields import SCHEMAS, SNAPSHOTS, SUBSCRIPTIONS, TOPICS, PubsubName, name_at, read_name
 from ams.pubsub.protos import Message
 
 _TOPIC, _SUBSCRIPTION = "projects/*/topics/*", "projects/*/subscriptions/*"
@@ -20,10 +22,15 @@ WHOLE = "*"  # the body is the request
 _FIELD = re.compile(r"\{([a-z_.]+)=([^}]+)\}")
 
 
+_IAM_KINDS = (TOPICS, SUBSCRIPTIONS, SNAPSHOTS, SCHEMAS)
+_UNAUDITED = ("", "topics:publish", "subscriptions:pull", "subscriptions:acknowledge", "schemas:validateMessage")
+
+
 class RouteBinding(NamedTuple):
     """HTTP route of a method."""
 
     rpc: str
+    action: str | Callable[[Message], str]  # action to authorise; empty: the method checks by itself
     http: str  # the method of HTTP
     template: str  # of the path behind `/v1/`, with the field of the request that a part of it is
     request: Message  # type of the request
@@ -32,60 +39,116 @@ class RouteBinding(NamedTuple):
     field: str  # the field of the request that is in the path: the name of its resource
     pattern: str  # the part of the path that is that field, a `*` for each name
     shape: str  # the whole path, a `*` for each name
+    about: Callable[[Message], PubsubName]  # reads the resource of a request; raises `InvalidInput`
+
+    @property
+    def is_change(self) -> bool:
+        """True if its calls are audited."""
+        return self.http != "GET" and self.action not in _UNAUDITED
+
+    @property
+    def only_reads(self) -> bool:
+        """True if repeating the call is harmless."""
+        return isinstance(self.action, str) and self.action.endswith((":show", ":list", ":listByTopic"))
 
 
-def _bind(rpc: str, http: str, template: str, answer: Message, body: str = "", request: Message = None) -> RouteBinding:
+def _bind(
+    rpc: str, action: str | Callable[[Message], str], http: str, template: str, answer: Message = None,
+    request: Message = None, *, body: str | None = None, about: Callable[[Message], PubsubName] | None = None,
+) -> RouteBinding:  # fmt: skip
+    """Return a binding; without `about` the field in its path names the resource."""
     before, field, pattern, after = _FIELD.split(template)
-    asked = request or getattr(pb, f"{rpc}Request")
-    return RouteBinding(rpc, http, template, asked, answer, body, field, pattern, before + pattern + after)
+    _, *kinds = pattern.split("/")[::2]  # `projects` comes first
+    usual_body = WHOLE if http in ("POST", "PUT", "PATCH") else ""
+    return RouteBinding(
+        rpc, action, http, template, request or getattr(pb, f"{rpc}Request"),
+        answer or getattr(pb, f"{rpc}Response", pb.Empty), usual_body if body is None else body, field, pattern,
+        before + pattern + after, about or name_at(field, *kinds),
+    )  # fmt: skip
 
 
-def _bind_all(rpc: str, http: str, verb: str, answer: Message, body: str = "") -> Iterator[RouteBinding]:
-    for kind in (_TOPIC, _SUBSCRIPTION, _SNAPSHOT, _SCHEMA):
-        yield _bind(rpc, http, f"{{resource={kind}}}:{verb}", answer, body)
+def _bind_all(
+    rpc: str, http: str, answer: Message = None, actions: Mapping[str, str] | None = None
+) -> Iterator[RouteBinding]:
+    """Return the bindings of a method of IAM; `actions` by kind of resource."""
+    about, verb = name_at("resource", *_IAM_KINDS), rpc[0].lower() + rpc[1:]
+    action = "" if actions is None else lambda request: actions[about(request).kind]
+    for kind in _IAM_KINDS:
+        yield _bind(rpc, action, http, f"{{resource=projects/*/{kind}/*}}:{verb}", answer, about=about)
+
+
+def _new_subscription(asked: Message) -> PubsubName:
+    """Return the name of a new subscription; a random one if the request has none."""
+    if asked.name:
+        return read_name(asked.name, SUBSCRIPTIONS)
+    return read_name(asked.topic, TOPICS)._replace(kind=SUBSCRIPTIONS, leaf=f"sub-{secrets.token_hex(8)}")
+
+
+def _new_snapshot(request: Message) -> PubsubName:
+    if request.name:
+        return read_name(request.name, SNAPSHOTS)
+    subscription = read_name(request.subscription, SUBSCRIPTIONS)
+    return subscription._replace(kind=SNAPSHOTS, leaf=f"snap-{secrets.token_hex(8)}")
+
+
+def _new_schema(request: Message) -> PubsubName:
+    return read_name(f"{request.parent}/{SCHEMAS}/{request.schema_id}", SCHEMAS)
+
+
+def _schema(request: Message) -> PubsubName:
+    return read_name(request.name.partition("@")[0], SCHEMAS)
 
 
 BINDINGS: Sequence[RouteBinding] = (
-    _bind("CreateTopic", "PUT", f"{{name={_TOPIC}}}", pb.Topic, WHOLE, pb.Topic),
-    _bind("UpdateTopic", "PATCH", f"{{topic.name={_TOPIC}}}", pb.Topic, WHOLE),
-    _bind("Publish", "POST", f"{{topic={_TOPIC}}}:publish", pb.PublishResponse, WHOLE),
-    _bind("GetTopic", "GET", f"{{topic={_TOPIC}}}", pb.Topic),
-    _bind("ListTopics", "GET", f"{{project={_PROJECT}}}/topics", pb.ListTopicsResponse),
-    _bind("ListTopicSubscriptions", "GET", f"{{topic={_TOPIC}}}/subscriptions", pb.ListTopicSubscriptionsResponse),
-    _bind("ListTopicSnapshots", "GET", f"{{topic={_TOPIC}}}/snapshots", pb.ListTopicSnapshotsResponse),
-    _bind("DeleteTopic", "DELETE", f"{{topic={_TOPIC}}}", pb.Empty),
-    _bind("DetachSubscription", "POST", f"{{subscription={_SUBSCRIPTION}}}:detach", pb.DetachSubscriptionResponse),
-    _bind("CreateSubscription", "PUT", f"{{name={_SUBSCRIPTION}}}", pb.Subscription, WHOLE, pb.Subscription),
-    _bind("GetSubscription", "GET", f"{{subscription={_SUBSCRIPTION}}}", pb.Subscription),
-    _bind("UpdateSubscription", "PATCH", f"{{subscription.name={_SUBSCRIPTION}}}", pb.Subscription, WHOLE),
-    _bind("ListSubscriptions", "GET", f"{{project={_PROJECT}}}/subscriptions", pb.ListSubscriptionsResponse),
-    _bind("DeleteSubscription", "DELETE", f"{{subscription={_SUBSCRIPTION}}}", pb.Empty),
-    _bind("ModifyAckDeadline", "POST", f"{{subscription={_SUBSCRIPTION}}}:modifyAckDeadline", pb.Empty, WHOLE),
-    _bind("Acknowledge", "POST", f"{{subscription={_SUBSCRIPTION}}}:acknowledge", pb.Empty, WHOLE),
-    _bind("Pull", "POST", f"{{subscription={_SUBSCRIPTION}}}:pull", pb.PullResponse, WHOLE),
-    _bind("ModifyPushConfig", "POST", f"{{subscription={_SUBSCRIPTION}}}:modifyPushConfig", pb.Empty, WHOLE),
-    _bind("Seek", "POST", f"{{subscription={_SUBSCRIPTION}}}:seek", pb.SeekResponse, WHOLE),
-    _bind("CreateSnapshot", "PUT", f"{{name={_SNAPSHOT}}}", pb.Snapshot, WHOLE),
-    _bind("GetSnapshot", "GET", f"{{snapshot={_SNAPSHOT}}}", pb.Snapshot),
-    _bind("UpdateSnapshot", "PATCH", f"{{snapshot.name={_SNAPSHOT}}}", pb.Snapshot, WHOLE),
-    _bind("ListSnapshots", "GET", f"{{project={_PROJECT}}}/snapshots", pb.ListSnapshotsResponse),
-    _bind("DeleteSnapshot", "DELETE", f"{{snapshot={_SNAPSHOT}}}", pb.Empty),
-    _bind("CreateSchema", "POST", f"{{parent={_PROJECT}}}/schemas", pb.Schema, "schema"),
-    _bind("GetSchema", "GET", f"{{name={_SCHEMA}}}", pb.Schema),
-    _bind("ListSchemas", "GET", f"{{parent={_PROJECT}}}/schemas", pb.ListSchemasResponse),
-    _bind("ListSchemaRevisions", "GET", f"{{name={_SCHEMA}}}:listRevisions", pb.ListSchemaRevisionsResponse),
-    _bind("CommitSchema", "POST", f"{{name={_SCHEMA}}}:commit", pb.Schema, WHOLE),
-    _bind("RollbackSchema", "POST", f"{{name={_SCHEMA}}}:rollback", pb.Schema, WHOLE),
-    _bind("DeleteSchemaRevision", "DELETE", f"{{name={_SCHEMA}}}:deleteRevision", pb.Schema),
-    _bind("DeleteSchema", "DELETE", f"{{name={_SCHEMA}}}", pb.Empty),
-    _bind("ValidateSchema", "POST", f"{{parent={_PROJECT}}}/schemas:validate", pb.ValidateSchemaResponse, WHOLE),
-    _bind(
-        "ValidateMessage", "POST", f"{{parent={_PROJECT}}}/schemas:validateMessage", pb.ValidateMessageResponse, WHOLE
-    ),
-    *_bind_all("GetIamPolicy", "GET", "getIamPolicy", pb.Policy),
-    *_bind_all("SetIamPolicy", "POST", "setIamPolicy", pb.Policy, WHOLE),
-    *_bind_all("TestIamPermissions", "POST", "testIamPermissions", pb.TestIamPermissionsResponse, WHOLE),
-)
+    _bind("CreateTopic", "topics:create", "PUT", f"{{name={_TOPIC}}}", pb.Topic, pb.Topic),
+    _bind("UpdateTopic", "topics:modifyRetention", "PATCH", f"{{topic.name={_TOPIC}}}", pb.Topic),
+    _bind("Publish", "topics:publish", "POST", f"{{topic={_TOPIC}}}:publish"),
+    _bind("GetTopic", "topics:show", "GET", f"{{topic={_TOPIC}}}", pb.Topic),
+    _bind("ListTopics", "topics:list", "GET", f"{{project={_PROJECT}}}/topics"),
+    _bind("ListTopicSubscriptions", "subscriptions:listByTopic", "GET", f"{{topic={_TOPIC}}}/subscriptions"),
+    _bind("ListTopicSnapshots", "snapshots:list", "GET", f"{{topic={_TOPIC}}}/snapshots"),
+    _bind("DeleteTopic", "topics:delete", "DELETE", f"{{topic={_TOPIC}}}"),
+    _bind("DetachSubscription", "subscriptions:detach", "POST", f"{{subscription={_SUBSCRIPTION}}}:detach", body=""),
+    _bind("CreateSubscription", "subscriptions:create", "PUT", f"{{name={_SUBSCRIPTION}}}", pb.Subscription,
+          pb.Subscription, about=_new_subscription),
+    _bind("GetSubscription", "subscriptions:show", "GET", f"{{subscription={_SUBSCRIPTION}}}", pb.Subscription),
+    _bind("UpdateSubscription", "subscriptions:update", "PATCH", f"{{subscription.name={_SUBSCRIPTION}}}",
+          pb.Subscription),
+    _bind("ListSubscriptions", "subscriptions:list", "GET", f"{{project={_PROJECT}}}/subscriptions"),
+    _bind("DeleteSubscription", "subscriptions:delete", "DELETE", f"{{subscription={_SUBSCRIPTION}}}"),
+    _bind("ModifyAckDeadline", "subscriptions:acknowledge", "POST",
+          f"{{subscription={_SUBSCRIPTION}}}:modifyAckDeadline"),
+    _bind("Acknowledge", "subscriptions:acknowledge", "POST", f"{{subscription={_SUBSCRIPTION}}}:acknowledge"),
+    _bind("Pull", "subscriptions:pull", "POST", f"{{subscription={_SUBSCRIPTION}}}:pull"),
+    _bind("ModifyPushConfig", "subscriptions:modifyPushConfig", "POST",
+          f"{{subscription={_SUBSCRIPTION}}}:modifyPushConfig"),
+    _bind("Seek", "subscriptions:seek", "POST", f"{{subscription={_SUBSCRIPTION}}}:seek"),
+    _bind("CreateSnapshot", "snapshots:create", "PUT", f"{{name={_SNAPSHOT}}}", pb.Snapshot, about=_new_snapshot),
+    _bind("GetSnapshot", "snapshots:show", "GET", f"{{snapshot={_SNAPSHOT}}}", pb.Snapshot),
+    _bind("UpdateSnapshot", "snapshots:create", "PATCH", f"{{snapshot.name={_SNAPSHOT}}}", pb.Snapshot),
+    _bind("ListSnapshots", "snapshots:list", "GET", f"{{project={_PROJECT}}}/snapshots"),
+    _bind("DeleteSnapshot", "snapshots:delete", "DELETE", f"{{snapshot={_SNAPSHOT}}}"),
+    _bind("CreateSchema", "schemas:create", "POST", f"{{parent={_PROJECT}}}/schemas", pb.Schema, body="schema",
+          about=_new_schema),
+    _bind("GetSchema", "schemas:show", "GET", f"{{name={_SCHEMA}}}", pb.Schema, about=_schema),
+    _bind("ListSchemas", "schemas:list", "GET", f"{{parent={_PROJECT}}}/schemas"),
+    _bind("ListSchemaRevisions", "schemas:show", "GET", f"{{name={_SCHEMA}}}:listRevisions", about=_schema),
+    _bind("CommitSchema", "schemas:update", "POST", f"{{name={_SCHEMA}}}:commit", pb.Schema, about=_schema),
+    _bind("RollbackSchema", "schemas:update", "POST", f"{{name={_SCHEMA}}}:rollback", pb.Schema, about=_schema),
+    _bind("DeleteSchemaRevision", "schemas:update", "DELETE", f"{{name={_SCHEMA}}}:deleteRevision", pb.Schema,
+          about=_schema),
+    _bind("DeleteSchema", "schemas:delete", "DELETE", f"{{name={_SCHEMA}}}", about=_schema),
+    _bind("ValidateSchema", "schemas:validateMessage", "POST", f"{{parent={_PROJECT}}}/schemas:validate"),
+    _bind("ValidateMessage", "schemas:validateMessage", "POST", f"{{parent={_PROJECT}}}/schemas:validateMessage"),
+    *_bind_all("GetIamPolicy", "GET", pb.Policy, {
+        TOPICS: "topics:acl", SUBSCRIPTIONS: "subscriptions:acl", SNAPSHOTS: "snapshots:show", SCHEMAS: "schemas:show",
+    }),
+    *_bind_all("SetIamPolicy", "POST", pb.Policy, {
+        TOPICS: "topics:modifyAcl", SUBSCRIPTIONS: "subscriptions:modifyAcl", SNAPSHOTS: "snapshots:create",
+        SCHEMAS: "schemas:update",
+    }),
+    *_bind_all("TestIamPermissions", "POST"),
+)  # fmt: skip
 
 BY_RPC: Mapping[str, RouteBinding] = {each.rpc: each for each in BINDINGS}
 ROUTES: Mapping[str, Mapping[str, RouteBinding]] = {

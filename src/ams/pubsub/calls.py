@@ -2,9 +2,10 @@
 
 import asyncio
 import contextlib
+import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import KW_ONLY, InitVar, dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple, NoReturn
 
@@ -22,9 +23,9 @@ from ams.http.audit import AuditedRequest, Auditor
 from ams.http.hot_routes import RequestGate
 from ams.http.limits import Bodies, ClientLeft
 from ams.outgoing.address_guard import Network
-from ams.pubsub.bindings import BY_RPC
-from ams.pubsub.errors import CallRefusal, Missing, current_task, end, forget, refusal
-from ams.pubsub.fields import SCHEMAS, SNAPSHOTS, SUBSCRIPTIONS, TOPICS, PubsubName, name_at
+from ams.pubsub.bindings import BY_RPC, RouteBinding
+from ams.pubsub.errors import CallRefusal, EndedElsewhere, Missing, current_task, end, forget, refusal
+from ams.pubsub.fields import SCHEMAS, SNAPSHOTS, SUBSCRIPTIONS, TOPICS, PubsubName
 from ams.pubsub.forwarding import Relays
 from ams.pubsub.protos import Message
 from ams.pubsub.requests import MOST_PAYLOAD, Context, Headers, Scope, first_of, read, scope_of
@@ -38,6 +39,7 @@ TOO_MANY_CALLS, TOO_MANY_STREAMS = "Too many calls of this user at a time", "Too
 PLAIN = "Connections without TLS are only taken from the proxies that the setting trusted_proxies names"
 _VARIABLES = {TOPICS: "topic", SUBSCRIPTIONS: "subscription", SNAPSHOTS: "snapshot", SCHEMAS: "schema"}
 ANYBODY = UserName("(emulator)")  # stands for callers of the emulator's port, who have no token
+_CAPITALS = re.compile("(?<!^)[A-Z]")
 _NOBODY = Caller(None, None, frozenset(), False, None)
 
 logger = structlog.get_logger("ams.pubsub")
@@ -48,7 +50,7 @@ class PubsubCall(NamedTuple):
 
     caller: Caller
     name: PubsubName  # of its resource
-    context: Context
+    scope: Scope
     action: str
     may: Callable[[str], Awaitable[Caller]]  # checks the rights for an action on it, without counting a request
 
@@ -65,38 +67,18 @@ class PubsubCall(NamedTuple):
 class Rpc(NamedTuple):
     """A method with one request and one answer."""
 
-    name: str
-    request: Any
-    action: str | Callable[[Message], str]  # action to authorise; empty: the method checks by itself
-    about: Callable[[Message], PubsubName]  # reads the resource of a request; raises `InvalidInput`
+    binding: RouteBinding
     act: Callable[[PubsubCall, Any], Awaitable[Message]]
-    is_change: bool = False  # True if it is audited
-
-    @property
-    def only_reads(self) -> bool:
-        """True if repeating the call is harmless."""
-        return isinstance(self.action, str) and self.action.endswith((":show", ":list", ":listByTopic"))
 
 
-def bind_rpc(
-    name: str,
-    action: str | Callable[[Message], str],
-    act: Callable[[PubsubCall, Any], Awaitable[Message]],
-    about: Callable[[Message], PubsubName] | None = None,
-    *,
-    is_change: bool = False,
-) -> Rpc:
-    """Return a method with the request of its binding; without `about` the field in its path names the resource."""
-    binding = BY_RPC[name]
-    _, *kinds = binding.pattern.split("/")[::2]  # `projects` comes first
-    return Rpc(name, binding.request, action, about or name_at(binding.field, *kinds), act, is_change)
+def bind_rpcs(methods: object) -> list[Rpc]:
+    """Return the methods of a service: of `CreateTopic`, the method `create_topic` of `methods`."""
+    names = {_CAPITALS.sub(r"_\g<0>", rpc).lower(): binding for rpc, binding in BY_RPC.items()}
+    return [Rpc(binding, getattr(methods, name)) for name, binding in names.items() if hasattr(methods, name)]
 
 
-bind_change = partial(bind_rpc, is_change=True)
-
-
-class EmulatorDoor:
-    """`RequestGate` of the emulator: each client on this machine is an administrator; first use makes a project."""
+class EmulatorDoor(RequestGate):
+    """The gate of the emulator: each client on this machine is an administrator; first use makes a project."""
 
     def __init__(self, registry: Registry, projects: Projects) -> None:
         self._registry, self._projects = registry, projects
@@ -105,12 +87,8 @@ class EmulatorDoor:
         """Return the id of the caller, who is no user."""
         return ""
 
-    async def who(self, headers: Headers, query: bytes) -> str:
-        """Return the id of the caller, who is no user."""
-        return ""
-
     async def admit(
-        self, action: str, names: Mapping[str, str], headers: Headers, query: bytes, *, counted: bool
+        self, action: str, names: Mapping[str, str], headers: Headers, query: bytes, *, counted: bool = False
     ) -> Caller:
         """Let a caller in."""
         name, nobody = ProjectName(names["project"]), Caller(None, ANYBODY, frozenset({SERVICE_ADMIN}), True, None)
@@ -125,6 +103,7 @@ class EmulatorDoor:
         """Do nothing: every client on this machine is admitted."""
 
 
+@dataclass(eq=False)
 class Calls:
     """Answers calls.
 
@@ -132,32 +111,25 @@ class Calls:
     user; each has a fair share.
     """
 
-    def __init__(
-        self,
-        door: RequestGate | EmulatorDoor,
-        auditor: Auditor,
-        bodies: Bodies,
-        new_id: Callable[[], bytes],
-        ended: Counter[str],
-        unread: UnreadAnswers,
-        *,
-        most: int,
-        seconds: float,
-        most_payload: int = MOST_PAYLOAD,
-        proxies: Sequence[Network] = (),
-        only_proxies: bool = False,
-        relay: Relays | None = None,
-    ) -> None:
-        """`most`: concurrent logins, calls, and streams each. `seconds`: time for a request to arrive. `most_payload`:
-        its bytes. `ended` counts calls by code. `only_proxies`: refuse clients that do not come through `proxies`.
-        """
-        self._door, self._auditor, self._bodies, self._new_id = door, auditor, bodies, new_id
-        self._ended, self._unread, self._seconds, self.most_payload = ended, unread, seconds, most_payload
-        self._proxies, self._only_proxies, self._relay = proxies, only_proxies, relay
+    _door: RequestGate
+    _auditor: Auditor
+    _bodies: Bodies
+    _new_id: Callable[[], bytes]
+    _ended: Counter[str]  # calls by code
+    _unread: UnreadAnswers
+    _: KW_ONLY
+    most: InitVar[int]  # concurrent logins, calls, and streams each
+    seconds: float  # for a request to arrive
+    most_payload: int = MOST_PAYLOAD  # bytes of a request
+    proxies: Sequence[Network] = ()
+    only_proxies: bool = False  # refuse clients that do not come through `proxies`
+    relay: Relays | None = None
+
+    def __post_init__(self, most: int) -> None:
         most = max(most, 2)
         self._logins, self._calls, self._streams = FairShare[str](most), FairShare[str](most), FairShare[str](most)
 
-    async def admit(self, context: Context, scope: Scope, action: str, name: PubsubName) -> PubsubCall:
+    async def admit(self, scope: Scope, action: str, name: PubsubName) -> PubsubCall:
         """Admit a call. Raises as `Admission.admit`, and `RateLimited`."""
         variable = {_VARIABLES[name.kind]: name.leaf} if name.kind else {}
         names = {"project": name.project, **variable}
@@ -173,24 +145,24 @@ class Calls:
         else:
             await self._door.know(scope["headers"], scope["query_string"])
             caller = _NOBODY
-        return PubsubCall(caller, name, context, action, may)
+        return PubsubCall(caller, name, scope, action, may)
 
     def unary(self, service: str, rpc: Rpc) -> "grpc.RpcMethodHandler[Any, Any]":
         """Return the handler of a method with one request and one answer.
 
         For gRPC it is a stream of requests: gRPC would read a unary request before the login.
         """
-        method = f"/{service}/{rpc.name}"
+        method = f"/{service}/{rpc.binding.rpc}"
 
         async def answer(_: Any, context: Context) -> bytes:
             async def take(_: str) -> Message:
-                return read(rpc.request, await first_of(context, self._seconds), self.most_payload)
+                return read(rpc.binding.request, await first_of(context, self.seconds), self.most_payload)
 
             scope = self._begin(context, method)
             try:
                 held = contextlib.ExitStack()  # until the answer is sent: an unread answer uses up the user's share
                 current_task().add_done_callback(lambda _: held.close())
-                return await self.answer(rpc, method, context, scope, held, take)
+                return await self.answer(rpc, method, scope, held, take, left=context.time_remaining)
             except Exception as error:
                 return await self._fail(context, error, scope)
 
@@ -200,21 +172,22 @@ class Calls:
         self,
         rpc: Rpc,
         method: str,
-        context: Context,
         scope: Scope,
         held: contextlib.ExitStack,
         take: Callable[[str], Awaitable[Message]],
         shown: Callable[[bytes], bytes] = bytes,
+        left: Callable[[], float | None] = lambda: None,
     ) -> bytes:
         """Return the answer of a call, encoded by `shown`.
 
-        `take` reads the request of a user id, empty for none. `held` is closed when the answer was sent.
+        `take` reads the request of a user id, empty for none. `held` is closed when the answer was sent. `left`
+        returns the seconds until the client's deadline, if it has one.
         """
         user = await self._login(scope)
         held.enter_context(self._calls.hold_slot(user, TOO_MANY_CALLS))
-        found = shown(await self._answer(rpc, method, await take(user), context, scope))
+        found = shown(await self._answer(rpc, method, await take(user), scope, left))
         project = project_of(scope)
-        if rpc.only_reads:  # a refusal here would make clients repeat a change
+        if rpc.binding.only_reads:  # a refusal here would make clients repeat a change
             self._unread.check(project, len(found))
         held.enter_context(self._unread.hold_answer(project, len(found)))
         return found
@@ -223,6 +196,9 @@ class Calls:
         self, method: str, act: Callable[[Context, Scope], Awaitable[None]]
     ) -> "grpc.RpcMethodHandler[Any, Any]":
         """Return the handler of a bidirectional stream; `act` admits callers and reads requests."""
+
+        def serialize(answer: Message) -> Any:  # another node's answer is bytes
+            return answer if isinstance(answer, bytes) else answer.SerializeToString()
 
         async def answer(_: Any, context: Context) -> None:
             scope = self._begin(context, method)
@@ -234,11 +210,11 @@ class Calls:
             except Exception as error:
                 await self._fail(context, error, scope, on_stream=True)
 
-        return grpc.stream_stream_rpc_method_handler(answer, None, _serialize)
+        return grpc.stream_stream_rpc_method_handler(answer, None, serialize)
 
     async def _login(self, scope: Scope) -> str:
         """Authenticate the caller; return its id. Raises as `RequestGate.who`, `Overloaded` with too many logins."""
-        if self._only_proxies and not is_within(usual_address(scope["client"][0]), self._proxies):
+        if self.only_proxies and not is_within(usual_address(scope["client"][0]), self.proxies):
             raise NotAuthenticated(PLAIN)
         known = self._door.cached_caller(scope["headers"], scope["query_string"])
         if known is not None:
@@ -246,14 +222,17 @@ class Calls:
         with self._logins.hold_slot(scope["address"], TOO_MANY_LOGINS):
             return await self._door.who(scope["headers"], scope["query_string"])
 
-    async def _answer(self, rpc: Rpc, method: str, request: Message, context: Context, scope: Scope) -> bytes:
-        action = rpc.action if isinstance(rpc.action, str) else rpc.action(request)
-        audited = AuditedRequest("POST" if rpc.is_change else "GET", action, scope)
+    async def _answer(
+        self, rpc: Rpc, method: str, request: Message, scope: Scope, left: Callable[[], float | None]
+    ) -> bytes:
+        binding = rpc.binding
+        action = binding.action if isinstance(binding.action, str) else binding.action(request)
+        audited = AuditedRequest("POST" if binding.is_change else "GET", action, scope)
         try:
             async with self._auditor.recording(audited):
-                name = rpc.about(request)
+                name = binding.about(request)
                 scope["path"], scope["leaf"] = f"/v1/{name.path}", name.leaf
-                call = await self.admit(context, scope, action, name)
+                call = await self.admit(scope, action, name)
                 audited.caller = call.caller
                 size, holders = request.ByteSize(), (name.project, call.caller.user)
                 with self._bodies.count_request(size, holders):
@@ -263,15 +242,15 @@ class Calls:
                     answer: bytes = (await rpc.act(call, request)).SerializeToString()
                 return answer
         except OwnedElsewhere as elsewhere:
-            if self._relay is None:
+            if self.relay is None:
                 raise
-            return await self._relay.unary(elsewhere, method, request.SerializeToString(), context)
+            return await self.relay.unary(elsewhere, method, request.SerializeToString(), scope, left())
 
     def _begin(self, context: Context, method: str) -> Scope:
         """Record headers and address of a call, for logs, rates and audit."""
         REQUEST.set(self._new_id())
         current_task().add_done_callback(partial(self._note_end, context))  # gRPC's own callback makes a cycle
-        scope = scope_of(context, method, self._proxies)
+        scope = scope_of(context, method, self.proxies)
         SCOPE.set(scope)
         return scope
 
@@ -288,6 +267,8 @@ class Calls:
     async def _fail(self, context: Context, error: Exception, scope: Scope, *, on_stream: bool = False) -> NoReturn:
         if isinstance(error, grpc.aio.AbortError):  # the call is ended already
             raise error
+        if isinstance(error, EndedElsewhere):
+            await end(context, error.refused)
         await end(context, await self.log_refusal(error, scope, on_stream=on_stream))
 
     async def log_refusal(self, error: Exception, scope: Scope, *, on_stream: bool = False) -> CallRefusal:
@@ -298,7 +279,3 @@ class Calls:
         refused = refusal(error, scope.get("leaf", ""), on_stream=on_stream)
         forget(error)
         return refused
-
-
-def _serialize(answer: Message) -> Any:
-    return answer if isinstance(answer, bytes) else answer.SerializeToString()

@@ -32,6 +32,11 @@ _FRAME = 8  # overhead of an id, in bytes
 MOST_TEXT = 1000  # characters of an error's text, which may quote the request
 Code = grpc.StatusCode
 
+
+class NotSupported(errors.InvalidInput):
+    """A feature of Google's API that AMS does not have; the message names it."""
+
+
 CODES: Mapping[type[errors.AmsError], grpc.StatusCode] = {
     errors.InvalidInput: Code.INVALID_ARGUMENT,
     errors.NotAuthenticated: Code.UNAUTHENTICATED,
@@ -49,6 +54,7 @@ CODES: Mapping[type[errors.AmsError], grpc.StatusCode] = {
     errors.Unavailable: Code.UNAVAILABLE,
     errors.Damaged: Code.DATA_LOSS,
     errors.Unusable: Code.FAILED_PRECONDITION,
+    NotSupported: Code.UNIMPLEMENTED,
 }
 """The nearest base class of an error decides. No permanent failure is INTERNAL or UNKNOWN: a publisher with ordering
 keys would retry it for ever. A temporary one is UNAVAILABLE, which all clients retry by themselves."""
@@ -62,10 +68,6 @@ TEXTS: Mapping[str, str] = {
     ),
 }
 """Replacements for texts with field names of the HTTP API."""
-
-
-class NotSupported(errors.InvalidInput):
-    """A feature of Google's API that AMS does not have; the message names it."""
 
 
 class Missing(errors.NotFound):
@@ -112,6 +114,13 @@ class CallRefusal(NamedTuple):
     metadata: tuple[tuple[str, bytes], ...] = ()
 
 
+class EndedElsewhere(Exception):
+    """Another node has refused a call that was forwarded to it."""
+
+    def __init__(self, refused: CallRefusal) -> None:
+        self.refused = refused
+
+
 def refusal(error: BaseException, leaf: str = "", *, on_stream: bool = False) -> CallRefusal:
     """Return the refusal for an error; `leaf` is the last part of the resource name.
 
@@ -120,13 +129,13 @@ def refusal(error: BaseException, leaf: str = "", *, on_stream: bool = False) ->
     """
     code, text = _code_and_text(error, leaf, on_stream=on_stream)
     text = text[:MOST_TEXT]
-    named = error.named if isinstance(error, FailedAckIds) else {}
-    return CallRefusal(code, text, ((DETAILS, _details(code, text, named)),))
+    status = status_pb2.Status(code=code.value[0], message=text)
+    if isinstance(error, FailedAckIds) and error.named:
+        status.details.add().Pack(error_details_pb2.ErrorInfo(reason=_REASON, domain=_DOMAIN, metadata=error.named))
+    return CallRefusal(code, text, ((DETAILS, status.SerializeToString()),))
 
 
 def _code_and_text(error: BaseException, leaf: str, *, on_stream: bool) -> tuple[grpc.StatusCode, str]:
-    if isinstance(error, NotSupported):
-        return Code.UNIMPLEMENTED, error.message
     if isinstance(error, FailedAckIds):
         return error.code, error.message
     if isinstance(error, MemoryError):
@@ -143,14 +152,6 @@ def _code_and_text(error: BaseException, leaf: str, *, on_stream: bool) -> tuple
     if isinstance(error, errors.AlreadyExists):
         return code, f"Resource already exists in the project (resource={leaf})."
     return code, TEXTS.get(error.message, error.message)
-
-
-def _details(code: grpc.StatusCode, text: str, failed_ids: Mapping[str, str]) -> bytes:
-    status = status_pb2.Status(code=code.value[0], message=text)
-    if failed_ids:
-        status.details.add().Pack(error_details_pb2.ErrorInfo(reason=_REASON, domain=_DOMAIN, metadata=failed_ids))
-    found: bytes = status.SerializeToString()
-    return found
 
 
 def current_task() -> "asyncio.Task[Any]":

@@ -9,11 +9,12 @@ from collections.abc import Callable, Collection, Mapping
 from operator import attrgetter
 from typing import Any, NamedTuple
 
+from ams.core.ack_ids import MAX_ACK_DEADLINE, MIN_ACK_DEADLINE
 from ams.core.clock import Milliseconds
 from ams.core.errors import InvalidInput
 from ams.core.names import is_google_name, is_name, is_resource_name
 from ams.pubsub.errors import NotSupported
-from ams.pubsub.protos import Duration, Message, Timestamp
+from ams.pubsub.protos import Message, Timestamp
 from ams.storage.registry.records import PageRequest
 
 TOPICS, SUBSCRIPTIONS, SNAPSHOTS, SCHEMAS = "topics", "subscriptions", "snapshots", "schemas"
@@ -24,8 +25,7 @@ _RULE = (
 )
 MAX_LABELS = 64
 USUAL_PAGE, MOST_PAGE = 100, 1000
-_KEY = r"[^\W\dA-Z_][\w-]{0,62}"
-_LABEL_KEY, _LABEL_VALUE = re.compile(_KEY), re.compile(r"[\w-]{0,63}")
+_LABEL_KEY, _LABEL_VALUE = re.compile(r"[^\W\dA-Z_][\w-]{0,62}"), re.compile(r"[\w-]{0,63}")
 
 
 class PubsubName(NamedTuple):
@@ -43,17 +43,11 @@ class PubsubName(NamedTuple):
 
 def read_name(text: str, *kinds: str) -> PubsubName:
     """Read the name of a resource of one of these kinds, of a project without any; raise `InvalidInput`."""
-    parts = text.split("/")
-    if len(parts) == 2 and not kinds and parts[0] == "projects" and is_name(parts[1]):
-        return PubsubName(parts[1], "", parts[1])
-    if (
-        len(parts) == 4
-        and parts[0] == "projects"
-        and parts[2] in kinds
-        and is_name(parts[1])
-        and is_resource_name(parts[3])
-    ):
-        return PubsubName(parts[1], parts[2], parts[3])
+    match text.split("/"):
+        case ["projects", project] if not kinds and is_name(project):
+            return PubsubName(project, "", project)
+        case ["projects", project, kind, leaf] if kind in kinds and is_name(project) and is_resource_name(leaf):
+            return PubsubName(project, kind, leaf)
     raise _invalid(text)
 
 
@@ -81,11 +75,6 @@ def _invalid(text: str) -> InvalidInput:
     return InvalidInput(f"Invalid resource name given (name={text}). {_RULE}.")
 
 
-def duration(span: Milliseconds) -> Any:
-    """Return a span as a message of Google's."""
-    return Duration(seconds=span // 1000, nanos=span % 1000 * 1_000_000)
-
-
 def span(value: Any) -> Milliseconds:
     """Return a duration in milliseconds, rounded down."""
     return Milliseconds(value.seconds * 1000 + value.nanos // 1_000_000)
@@ -106,13 +95,19 @@ def labels(given: Mapping[str, str]) -> Mapping[str, str]:
     if len(given) > MAX_LABELS:
         raise InvalidInput(f"Invalid labels: at most {MAX_LABELS} are allowed.")
     for key, value in given.items():
-        if not _is_label(_LABEL_KEY, key) or not _is_label(_LABEL_VALUE, value):
+        is_fit = _LABEL_KEY.fullmatch(key) and _LABEL_VALUE.fullmatch(value)
+        if not is_fit or key != key.lower() or value != value.lower():
             raise InvalidInput(f"Invalid labels: {key!r} with value {value[:63]!r}.")
     return dict(given)
 
 
-def _is_label(pattern: re.Pattern[str], text: str) -> bool:
-    return pattern.fullmatch(text) is not None and text == text.lower()
+def check_ack_deadline(seconds: int, least: int = MIN_ACK_DEADLINE, *, whose: str = "The") -> None:
+    """Raise `InvalidInput` unless the seconds are from `least` to the maximum."""
+    if not least <= seconds <= MAX_ACK_DEADLINE:
+        raise InvalidInput(
+            f"Invalid ack deadline given (ack_deadline={seconds}). {whose} ack deadline must be between {least} and"
+            f" {MAX_ACK_DEADLINE} seconds."
+        )
 
 
 def page_request(request: Message) -> PageRequest:

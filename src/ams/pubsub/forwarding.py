@@ -9,11 +9,13 @@ import grpc
 from ams.cluster.ownership import OwnerRequests
 from ams.core.errors import Overloaded, OwnedElsewhere
 from ams.core.names import SubscriptionId
-from ams.pubsub.errors import DETAILS, CallRefusal, end
+from ams.http.asgi import query_value
+from ams.pubsub.errors import DETAILS, CallRefusal, EndedElsewhere
 from ams.pubsub.protos import Message
-from ams.pubsub.requests import AGENT, MOST_ANSWER, MOST_REQUEST, Context, client_of
+from ams.pubsub.requests import AGENT, API_KEY, MOST_ANSWER, MOST_REQUEST, USUAL_KEY, Context, Scope
 
-_PASSED_ON = ("authorization", "x-goog-api-key", AGENT)
+_PASSED_ON = ("authorization", "x-goog-api-key", AGENT.decode())
+_NAMES = {b"user-agent": AGENT, USUAL_KEY: API_KEY}  # names of headers for the owner
 _SECONDS = 30.0  # for an answer of another node
 _UNHEARD_SECONDS = 10  # for the answer to a ping: detects a frozen or lost owner
 KEEPALIVE_SECONDS = 20  # between two pings of a connection to another node
@@ -43,22 +45,25 @@ class Relays:
         self._credentials = credentials
         self._channels: dict[str, grpc.aio.Channel] = {}
 
-    async def unary(self, elsewhere: OwnedElsewhere, method: str, request: bytes, context: Context) -> bytes:
-        """Return the owner's answer; end the call as the owner ended it."""
-        metadata = self._metadata(elsewhere, context)
+    async def unary(
+        self, elsewhere: OwnedElsewhere, method: str, request: bytes, scope: Scope, left: float | None
+    ) -> bytes:
+        """Return the owner's answer, within the seconds that are left. Raises `EndedElsewhere`."""
+        metadata = self._metadata(elsewhere, scope)
         ask: Any = self._channel(elsewhere.pubsub).unary_unary(method)
-        left = context.time_remaining()
         try:
             answer: bytes = await ask(
                 request, metadata=metadata, timeout=_SECONDS if left is None else min(left, _SECONDS)
             )
         except grpc.aio.AioRpcError as error:
-            await self._end(elsewhere, context, error.code(), error.details(), error.trailing_metadata())
+            self._end(elsewhere, error.code(), error.details(), error.trailing_metadata())
         return answer
 
-    async def stream(self, elsewhere: OwnedElsewhere, method: str, first: Message, context: Context) -> None:
-        """Forward requests to the owner, and its answers back, until either side ends."""
-        metadata = self._metadata(elsewhere, context)
+    async def stream(
+        self, elsewhere: OwnedElsewhere, method: str, first: Message, context: Context, scope: Scope
+    ) -> None:
+        """Forward requests to the owner, and its answers back, until either side ends. Raises `EndedElsewhere`."""
+        metadata = self._metadata(elsewhere, scope)
         begin: Any = self._channel(elsewhere.pubsub).stream_stream(method)
         call = begin(metadata=metadata)
         up = asyncio.create_task(_pass_on(call, first, context))
@@ -67,9 +72,9 @@ class Relays:
                 await _write(context, answer, first.stream_ack_deadline_seconds)
             code = await call.code()
             if code is not grpc.StatusCode.OK:
-                await self._end(elsewhere, context, code, await call.details(), await call.trailing_metadata())
+                self._end(elsewhere, code, await call.details(), await call.trailing_metadata())
         except grpc.aio.AioRpcError as error:
-            await self._end(elsewhere, context, error.code(), error.details(), error.trailing_metadata())
+            self._end(elsewhere, error.code(), error.details(), error.trailing_metadata())
         finally:
             up.cancel()
             call.cancel()
@@ -90,19 +95,19 @@ class Relays:
             )
         return known
 
-    def _metadata(self, elsewhere: OwnedElsewhere, context: Context) -> tuple[tuple[str, str | bytes], ...]:
-        """Return the metadata for the owner: token, address of the client, and this node."""
-        came = [(name, value) for name, value in context.invocation_metadata() or () if name != AGENT]
-        given = [(AGENT if name == "user-agent" else name, value) for name, value in came]
-        return tuple(self._requests.headers(elsewhere, elsewhere.pubsub, given, client_of(context)[0]))
+    def _metadata(self, elsewhere: OwnedElsewhere, scope: Scope) -> tuple[tuple[str, str | bytes], ...]:
+        key = query_value(scope["query_string"], "key")
+        came = [*scope["headers"], (USUAL_KEY, key.encode())] if key else scope["headers"]
+        given = [
+            (_NAMES.get(name, name).decode("latin-1"), value.decode("latin-1")) for name, value in came if name != AGENT
+        ]
+        return tuple(self._requests.headers(elsewhere, elsewhere.pubsub, given, scope["client"][0]))
 
-    async def _end(
-        self, elsewhere: OwnedElsewhere, context: Context, code: Any, details: str | None, trailing: Any
-    ) -> NoReturn:
+    def _end(self, elsewhere: OwnedElsewhere, code: Any, details: str | None, trailing: Any) -> NoReturn:
         if code is grpc.StatusCode.UNAVAILABLE:
             self._requests.doubt(SubscriptionId(elsewhere.subscription))
         metadata = tuple((name, value) for name, value in trailing or () if name == DETAILS)
-        await end(context, CallRefusal(code, details or "", metadata))
+        raise EndedElsewhere(CallRefusal(code, details or "", metadata))
 
 
 async def _write(context: Context, answer: bytes, seconds: int) -> None:

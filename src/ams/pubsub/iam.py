@@ -7,18 +7,17 @@ by the HTTP API only.
 
 import itertools
 import re
-from collections.abc import Collection, Mapping
-from typing import NamedTuple
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import Any, NamedTuple
 
 from ams.access.admission import Caller
 from ams.access.permissions import CONSUMER, PUBLISHER
 from ams.core import errors
 from ams.core.iam import USER, Bindings, Policy, RoleBinding
-from ams.core.names import SchemaName, SnapshotName, SubscriptionName, TopicName, UserId
+from ams.core.names import UserId
 from ams.core.versions import ANY_VERSION, Precondition, version_of
-from ams.pubsub import fields
 from ams.pubsub import protos as pb
-from ams.pubsub.calls import PubsubCall, Rpc, bind_change, bind_rpc
+from ams.pubsub.calls import PubsubCall
 from ams.pubsub.errors import NotSupported
 from ams.pubsub.fields import SCHEMAS, SNAPSHOTS, SUBSCRIPTIONS, TOPICS, PubsubName
 from ams.pubsub.protos import Message
@@ -42,10 +41,8 @@ _CHANGED = "There were concurrent policy changes. Please retry the whole read-mo
 
 
 class _Kind(NamedTuple):
-    role: str  # empty: it has no access list
-    shows: str  # the action by which its policy is read
-    changes: str
     permissions: Mapping[str, str]  # the actions behind Google's permissions
+    role: str = ""  # empty: it has no access list
     listed: str = ""  # the permission that takes being on the access list
     member: str = ""  # the role in the project of those whom the list binds
 
@@ -56,46 +53,28 @@ def _permissions(kind: str, **actions: str) -> Mapping[str, str]:
 
 _KINDS: Mapping[str, _Kind] = {
     TOPICS: _Kind(
-        "roles/pubsub.publisher",
-        "topics:acl",
-        "topics:modifyAcl",
         _permissions(
             TOPICS, get="topics:show", publish="topics:publish", update="topics:modifyRetention",
             delete="topics:delete", attachSubscription="subscriptions:create",
             detachSubscription="subscriptions:detach", getIamPolicy="topics:acl", setIamPolicy="topics:modifyAcl",
         ),
-        "pubsub.topics.publish",
-        PUBLISHER,
+        "roles/pubsub.publisher", "pubsub.topics.publish", PUBLISHER,
     ),
     SUBSCRIPTIONS: _Kind(
-        "roles/pubsub.subscriber",
-        "subscriptions:acl",
-        "subscriptions:modifyAcl",
         _permissions(
             SUBSCRIPTIONS, get="subscriptions:show", consume="subscriptions:pull", update="subscriptions:update",
             delete="subscriptions:delete", getIamPolicy="subscriptions:acl", setIamPolicy="subscriptions:modifyAcl",
         ),
-        "pubsub.subscriptions.consume",
-        CONSUMER,
+        "roles/pubsub.subscriber", "pubsub.subscriptions.consume", CONSUMER,
     ),
-    SNAPSHOTS: _Kind(
-        "",
-        "snapshots:show",
-        "snapshots:create",
-        _permissions(
-            SNAPSHOTS, get="snapshots:show", seek="subscriptions:seek", update="snapshots:create",
-            delete="snapshots:delete",
-        ),
-    ),
-    SCHEMAS: _Kind(
-        "",
-        "schemas:show",
-        "schemas:update",
-        _permissions(
-            SCHEMAS, get="schemas:show", attach="topics:attachSchema", commit="schemas:update",
-            rollback="schemas:update", validate="schemas:validateMessage", delete="schemas:delete",
-        ),
-    ),
+    SNAPSHOTS: _Kind(_permissions(
+        SNAPSHOTS, get="snapshots:show", seek="subscriptions:seek", update="snapshots:create",
+        delete="snapshots:delete",
+    )),
+    SCHEMAS: _Kind(_permissions(
+        SCHEMAS, get="schemas:show", attach="topics:attachSchema", commit="schemas:update", rollback="schemas:update",
+        validate="schemas:validateMessage", delete="schemas:delete",
+    )),
 }  # fmt: skip
 
 
@@ -105,22 +84,17 @@ class IamRpcs:
     def __init__(
         self, registry: Registry, topics: Topics, subscriptions: Subscriptions, snapshots: Snapshots, schemas: Schemas
     ) -> None:
-        self._registry, self._topics, self._subscriptions = registry, topics, subscriptions
-        self._snapshots, self._schemas = snapshots, schemas
+        self._registry = registry
+        self._shows: Mapping[str, Callable[[Caller, Any], Awaitable[Any]]] = {
+            TOPICS: topics.show, SUBSCRIPTIONS: subscriptions.show, SNAPSHOTS: snapshots.show, SCHEMAS: schemas.show,
+        }  # fmt: skip
 
-    def rpcs(self) -> list[Rpc]:
-        return [
-            bind_rpc("GetIamPolicy", lambda each: _kind(each).shows, self.get, _resource),
-            bind_change("SetIamPolicy", lambda each: _kind(each).changes, self.set, _resource),
-            bind_rpc("TestIamPermissions", "", self.test, _resource),
-        ]
-
-    async def get(self, call: PubsubCall, request: Message) -> Message:
+    async def get_iam_policy(self, call: PubsubCall, request: Message) -> Message:
         version = request.options.requested_policy_version
         _check_version(version, "requested_policy_version")
         return _show_policy(_KINDS[call.name.kind].role, await self._policy(call), version)
 
-    async def set(self, call: PubsubCall, request: Message) -> Message:
+    async def set_iam_policy(self, call: PubsubCall, request: Message) -> Message:
         kind, etag = _KINDS[call.name.kind], request.policy.etag
         before = await self._policy(call)
         expected = Precondition(frozenset({etag.decode("latin-1")})) if etag else ANY_VERSION
@@ -136,7 +110,7 @@ class IamRpcs:
             raise errors.ChangedMeanwhile(_CHANGED) from None
         return _show_policy(kind.role, require_found(after, errors.NotFound()), _CONDITIONS)
 
-    async def test(self, call: PubsubCall, request: Message) -> Message:
+    async def test_iam_permissions(self, call: PubsubCall, request: Message) -> Message:
         """Return which of the permissions the caller has; none for a missing resource."""
         kind = _KINDS[call.name.kind]
         unknown = [each for each in request.permissions if each not in kind.permissions]
@@ -158,16 +132,8 @@ class IamRpcs:
         return True
 
     async def _access_list(self, caller: Caller, name: PubsubName) -> frozenset[UserId]:
-        """Return the access list of a resource, empty for kinds without one. Raises `NotFound`."""
-        if name.kind == TOPICS:
-            return (await self._topics.show(caller, TopicName(name.leaf))).authorized
-        if name.kind == SUBSCRIPTIONS:
-            return (await self._subscriptions.show(caller, SubscriptionName(name.leaf))).authorized
-        if name.kind == SNAPSHOTS:
-            await self._snapshots.show(caller, SnapshotName(name.leaf))
-        else:
-            await self._schemas.show(caller, SchemaName(name.leaf))
-        return frozenset()
+        found = await self._shows[name.kind](caller, name.leaf)
+        return found.authorized if _KINDS[name.kind].role else frozenset()
 
     async def _policy(self, call: PubsubCall) -> Policy:
         await self._access_list(call.caller, call.name)
@@ -202,7 +168,6 @@ def _check_version(version: int, field: str) -> None:
 
 
 def _mask(request: Message) -> Collection[str]:
-    """Return the fields of a policy to set. Raises `InvalidInput`, `NotSupported`."""
     for path in request.update_mask.paths:
         if path not in pb.Policy.DESCRIPTOR.fields_by_name:
             raise errors.InvalidInput(
@@ -234,11 +199,3 @@ def _bindings(policy: Message) -> Bindings:
     if sum(len(each.members) for each in found) > _MOST_MEMBERS or policy.ByteSize() > _MOST_BYTES:
         raise errors.InvalidInput(f"A policy has at most {_MOST_MEMBERS} members and {_MOST_BYTES} bytes.")
     return tuple(found)
-
-
-def _resource(request: Message) -> PubsubName:
-    return fields.read_name(request.resource, *_KINDS)
-
-
-def _kind(request: Message) -> _Kind:
-    return _KINDS[_resource(request).kind]

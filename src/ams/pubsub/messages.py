@@ -13,6 +13,7 @@ from ams.service.parallel.pulls import LeaseBatch
 
 MOST_MESSAGES = 1000
 MOST_ATTRIBUTES, MOST_KEY, MOST_VALUE = 100, 256, 1024
+MAX_RESPONSE_BYTES = 3_500_000  # bytes of messages in one answer: some clients take no answer of 4 MiB
 _RESERVED = "goog"
 _TRACING = frozenset({"googclient_traceparent", "googclient_tracestate", "googclient_OpenTelemetrySpanContext"})
 """Reserved names that Google's clients set themselves when tracing is on; the last by Node before 4.9."""
@@ -60,7 +61,6 @@ def _to_stored(message: protos.Message) -> Message:
 
 
 def _bad_attribute(key: int, value: int) -> InvalidInput:
-    """Return the error for an attribute whose key and value have so many bytes."""
     if not key:
         return InvalidInput("An attribute has an empty key: a key has at least 1 byte.")
     what, size, most = ("key", key, MOST_KEY) if key > MOST_KEY else ("value", value, MOST_VALUE)

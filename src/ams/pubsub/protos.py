@@ -3,13 +3,12 @@
 from typing import TYPE_CHECKING, Any
 
 from google.iam.v1 import iam_policy_pb2, policy_pb2
-from google.protobuf import duration_pb2, empty_pb2, timestamp_pb2
+from google.protobuf import empty_pb2, timestamp_pb2
 from google.pubsub_v1 import types
 
 Message = Any  # a request or an answer
 
 Empty: Any = empty_pb2.Empty
-Duration: Any = duration_pb2.Duration
 Timestamp: Any = timestamp_pb2.Timestamp
 Policy: Any = policy_pb2.Policy
 GetIamPolicyRequest: Any = iam_policy_pb2.GetIamPolicyRequest

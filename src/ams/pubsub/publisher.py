@@ -7,7 +7,7 @@ from ams.core.errors import InvalidInput
 from ams.core.names import SchemaName, SubscriptionName, TopicName
 from ams.pubsub import fields, messages, resources
 from ams.pubsub import protos as pb
-from ams.pubsub.calls import PubsubCall, Rpc, bind_change, bind_rpc
+from ams.pubsub.calls import PubsubCall
 from ams.pubsub.errors import name_missing
 from ams.pubsub.fields import SCHEMAS, SNAPSHOTS, SUBSCRIPTIONS, PubsubName
 from ams.pubsub.protos import Message
@@ -35,24 +35,11 @@ class PublisherRpcs:
     _schemas: Schemas
     _most_bytes: int  # of a publish request, and so of one message
 
-    def rpcs(self) -> list[Rpc]:
-        return [
-            bind_change("CreateTopic", "topics:create", self.create),
-            bind_change("UpdateTopic", "topics:modifyRetention", self.update),
-            bind_rpc("Publish", "topics:publish", self.publish),
-            bind_rpc("GetTopic", "topics:show", self.get),
-            bind_rpc("ListTopics", "topics:list", self.list),
-            bind_rpc("ListTopicSubscriptions", "subscriptions:listByTopic", self.list_subscriptions),
-            bind_rpc("ListTopicSnapshots", "snapshots:list", self.list_snapshots),
-            bind_change("DeleteTopic", "topics:delete", self.delete),
-            bind_change("DetachSubscription", "subscriptions:detach", self.detach),
-        ]
-
-    async def create(self, call: PubsubCall, topic: Message) -> Message:
+    async def create_topic(self, call: PubsubCall, topic: Message) -> Message:
         """Make a topic."""
         fields.check_new_name(call.name)
         fields.refuse(topic, resources.TOPIC_REFUSED)
-        labels, retention = fields.labels(topic.labels), resources.read_topic_retention(topic)
+        labels, retention = fields.labels(topic.labels), resources.read_retention(topic)
         name = TopicName(call.name.leaf)
         schema, use = await self._asked_schema(call, topic)
         if retention is not None:
@@ -61,13 +48,13 @@ class PublisherRpcs:
         made = await self._topics.create(call.caller, name, schema, use, labels=labels, retention=kept)
         return resources.topic_message(call.project, made)
 
-    async def update(self, call: PubsubCall, request: Message) -> Message:
+    async def update_topic(self, call: PubsubCall, request: Message) -> Message:
         changed = fields.mask(request, "Topic", resources.TOPIC_CHANGES)
         fields.refuse(request.topic, resources.TOPIC_REFUSED)
         name = TopicName(call.name.leaf)
         topic = await self._topics.show(call.caller, name)
         wanted = fields.merge(resources.topic_message(call.project, topic), request.topic, request.update_mask)
-        labels, retention = fields.labels(wanted.labels), resources.read_topic_retention(wanted)
+        labels, retention = fields.labels(wanted.labels), resources.read_retention(wanted)
         if "schema_settings" in changed:
             schema, use = await self._asked_schema(call, wanted)
             await call.may("topics:attachSchema" if schema else "topics:detachSchema")
@@ -78,7 +65,7 @@ class PublisherRpcs:
             topic = await self._retention.of_topic(call.caller, name, (retention or 0) // 1000)
         return resources.topic_message(call.project, topic)
 
-    async def get(self, call: PubsubCall, request: Message) -> Message:
+    async def get_topic(self, call: PubsubCall, request: Message) -> Message:
         topic = await self._topics.show(call.caller, TopicName(call.name.leaf))
         return resources.topic_message(call.project, topic)
 
@@ -100,27 +87,27 @@ class PublisherRpcs:
             ]
         return settings.schema, SchemaUse(encoding, first, last)
 
-    async def list(self, call: PubsubCall, request: Message) -> Message:
+    async def list_topics(self, call: PubsubCall, request: Message) -> Message:
         page = await self._topics.list(call.caller, fields.page_request(request))
         shown = [resources.topic_message(call.project, each) for each in page.items]
         return pb.ListTopicsResponse(topics=shown, next_page_token=page.next_token)
 
-    async def list_subscriptions(self, call: PubsubCall, request: Message) -> Message:
+    async def list_topic_subscriptions(self, call: PubsubCall, request: Message) -> Message:
         topic, wanted = TopicName(call.name.leaf), fields.page_request(request)
         page = await self._topics.attached_subscriptions(call.caller, topic, wanted)
         shown = [PubsubName(call.project, SUBSCRIPTIONS, each).path for each in page.items]
         return pb.ListTopicSubscriptionsResponse(subscriptions=shown, next_page_token=page.next_token)
 
-    async def list_snapshots(self, call: PubsubCall, request: Message) -> Message:
+    async def list_topic_snapshots(self, call: PubsubCall, request: Message) -> Message:
         page = await self._snapshots.of_topic(call.caller, TopicName(call.name.leaf), fields.page_request(request))
         shown = [PubsubName(call.project, SNAPSHOTS, each).path for each in page.items]
         return pb.ListTopicSnapshotsResponse(snapshots=shown, next_page_token=page.next_token)
 
-    async def delete(self, call: PubsubCall, request: Message) -> Message:
+    async def delete_topic(self, call: PubsubCall, request: Message) -> Message:
         await self._topics.delete(call.caller, TopicName(call.name.leaf))
         return pb.Empty()
 
-    async def detach(self, call: PubsubCall, request: Message) -> Message:
+    async def detach_subscription(self, call: PubsubCall, request: Message) -> Message:
         await self._subscriptions.detach(call.caller, SubscriptionName(call.name.leaf))
         return pb.DetachSubscriptionResponse()
 

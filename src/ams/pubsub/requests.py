@@ -27,7 +27,7 @@ Headers = list[tuple[bytes, bytes]]
 MOST_REQUEST = 20 * 2**20  # bytes of a request that are read
 MOST_PAYLOAD = 10 * 2**20  # bytes of a request that is served, unless a publish may have more: Google's limit
 MOST_ANSWER = 2**30
-AGENT = "x-ams-user-agent"  # user agent of the client in a call that a node forwards
+AGENT = b"x-ams-user-agent"  # user agent of the client in a call that a node forwards
 API_KEY, USUAL_KEY = b"x-goog-api-key", b"x-api-key"
 SMALL = 128 * 2**10  # bytes of a request that needs no check
 MOST_FLAT = 524_288  # bytes of a request of ids and names, without nested messages
@@ -49,8 +49,9 @@ def scope_of(context: Context, method: str, proxies: Sequence[Network]) -> Scope
     """Return the scope of a call; its path is the method until the request names a resource."""
     came = context.invocation_metadata() or ()
     headers = [(name.encode(), value if isinstance(value, bytes) else value.encode()) for name, value in came]
-    scope = {"path": f"/v1{method}", "headers": usual_headers(headers), "query_string": b""}
-    scope["client"] = client_of(context)
+    host, port, is_secure = read_peer_name(unquote(context.peer()))  # an empty host: unknown
+    scope: Scope = {"path": f"/v1{method}", "headers": usual_headers(headers), "query_string": b""}
+    scope.update(client=(host, port), scheme="https" if is_secure else "http")
     note_address(scope, proxies)
     return scope
 
@@ -67,16 +68,6 @@ def note_address(scope: Scope, proxies: Sequence[Network]) -> None:
         shown = f"[{address}]" if ":" in address else address
         address = f"{shown}:{scope['client'][1]}"
     scope["address"] = address
-
-
-def client_of(context: Context) -> tuple[str, int]:
-    """Return address and port of the caller; an empty address if unknown."""
-    return read_peer_name(unquote(context.peer()))[:2]
-
-
-def is_secure(context: Context) -> bool:
-    """Return whether the caller uses TLS."""
-    return read_peer_name(unquote(context.peer()))[2]
 
 
 async def first_of(context: Context, seconds: float) -> bytes:

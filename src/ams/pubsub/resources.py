@@ -21,7 +21,7 @@ from ams.core.push_config import GOOGLE_VERSION, HTTP_ENDPOINT, AskedPush, Googl
 from ams.pubsub import fields, protos
 from ams.pubsub.fields import DELETED_SCHEMA, DELETED_TOPIC, SCHEMAS, SNAPSHOTS, SUBSCRIPTIONS, TOPICS, PubsubName
 from ams.pubsub.protos import Message
-from ams.storage.registry.records import AttachedSchema, Snapshot, Subscription, Topic
+from ams.storage.registry.records import Snapshot, Subscription, Topic
 
 EXACTLY_ONCE = "Exactly-once delivery is for pull subscriptions only: enable_exactly_once_delivery and push_config."
 ORDERED = "An ordered subscription of AMS gets its push configuration from the AMS API."
@@ -54,29 +54,18 @@ def topic_message(project: str, topic: Topic) -> Message:
     """Show a topic."""
     shown = protos.Topic(name=PubsubName(project, TOPICS, topic.name).path, labels=topic.labels, state="ACTIVE")
     if topic.retention is not None:
-        shown.message_retention_duration.CopyFrom(fields.duration(topic.retention))
+        shown.message_retention_duration.FromMilliseconds(topic.retention)
     if topic.schema is not None:
-        shown.schema_settings.CopyFrom(_schema_settings(project, topic.schema))
+        attached = topic.schema
+        path = PubsubName(project, SCHEMAS, attached.name).path
+        shown.schema_settings.CopyFrom(protos.SchemaSettings(schema=path, encoding=attached.encoding or 0))
+        if attached.first_revision is not None:
+            shown.schema_settings.first_revision_id = revision_id(attached.id, attached.first_revision)
+        if attached.last_revision is not None:
+            shown.schema_settings.last_revision_id = revision_id(attached.id, attached.last_revision)
     elif topic.deleted_schema:
         shown.schema_settings.CopyFrom(protos.SchemaSettings(schema=DELETED_SCHEMA, encoding=topic.deleted_schema))
     return shown
-
-
-def _schema_settings(project: str, attached: AttachedSchema) -> Message:
-    return protos.SchemaSettings(
-        schema=PubsubName(project, SCHEMAS, attached.name).path,
-        encoding=attached.encoding or 0,
-        **{
-            f"{end}_revision_id": revision_id(attached.id, number)
-            for end, number in (("first", attached.first_revision), ("last", attached.last_revision))
-            if number is not None
-        },
-    )
-
-
-def read_topic_retention(topic: Message) -> Milliseconds | None:
-    """Return the retention that a request sets for a topic; None: the default. Raises `InvalidInput`."""
-    return _retention(topic) if topic.HasField("message_retention_duration") else None
 
 
 def subscription_message(project: str, subscription: Subscription, topic: Topic | None) -> Message:
@@ -87,7 +76,6 @@ def subscription_message(project: str, subscription: Subscription, topic: Topic 
         topic=PubsubName(project, TOPICS, topic.name).path if topic else DELETED_TOPIC,
         ack_deadline_seconds=min(max(subscription.ack_deadline_seconds, MIN_ACK_DEADLINE), MAX_ACK_DEADLINE),
         retain_acked_messages=options.retain_acked_messages,
-        message_retention_duration=fields.duration(options.message_retention or USUAL_RETENTION),
         labels=subscription.labels,
         enable_message_ordering=options.enable_message_ordering,
         filter=options.filter,
@@ -95,18 +83,19 @@ def subscription_message(project: str, subscription: Subscription, topic: Topic 
         enable_exactly_once_delivery=options.enable_exactly_once_delivery,
         state="ACTIVE",
     )
+    shown.message_retention_duration.FromMilliseconds(options.message_retention or USUAL_RETENTION)
     show_push(shown.push_config, subscription.push)
     shown.expiration_policy.SetInParent()
     if options.expiration_ttl is not None:
-        shown.expiration_policy.ttl.CopyFrom(fields.duration(options.expiration_ttl))
+        shown.expiration_policy.ttl.FromMilliseconds(options.expiration_ttl)
     if options.dead_letter_policy is not None:
         shown.dead_letter_policy.dead_letter_topic = PubsubName(project, TOPICS, options.dead_letter_policy.topic).path
         shown.dead_letter_policy.max_delivery_attempts = options.dead_letter_policy.max_attempts
     if options.retry_policy is not None:
-        shown.retry_policy.minimum_backoff.CopyFrom(fields.duration(options.retry_policy.minimum_backoff))
-        shown.retry_policy.maximum_backoff.CopyFrom(fields.duration(options.retry_policy.maximum_backoff))
+        shown.retry_policy.minimum_backoff.FromMilliseconds(options.retry_policy.minimum_backoff)
+        shown.retry_policy.maximum_backoff.FromMilliseconds(options.retry_policy.maximum_backoff)
     if topic is not None and topic.retention is not None:
-        shown.topic_message_retention_duration.CopyFrom(fields.duration(topic.retention))
+        shown.topic_message_retention_duration.FromMilliseconds(topic.retention)
     return shown
 
 
@@ -129,11 +118,11 @@ class RequestedSubscription:
 
 def read_subscription(project: ProjectName, asked: Message) -> RequestedSubscription:
     """Read a subscription of a request, with Google's defaults. Raises `InvalidInput`."""
+    seconds = asked.ack_deadline_seconds
+    if seconds:
+        fields.check_ack_deadline(seconds)
     ttl = USUAL_TTL if not asked.HasField("expiration_policy") else _ttl(asked.expiration_policy)
-    if asked.HasField("message_retention_duration"):
-        retention = _retention(asked)
-    else:
-        retention = USUAL_RETENTION if ttl is None else min(ttl, USUAL_RETENTION)
+    usual_retention = USUAL_RETENTION if ttl is None else min(ttl, USUAL_RETENTION)
     options = ParallelOptions(
         retry_policy=_retry(asked),
         dead_letter_policy=_dead_letters(project, asked),
@@ -142,18 +131,9 @@ def read_subscription(project: ProjectName, asked: Message) -> RequestedSubscrip
         enable_exactly_once_delivery=asked.enable_exactly_once_delivery,
         retain_acked_messages=asked.retain_acked_messages,
         expiration_ttl=ttl,
-        message_retention=retention,
+        message_retention=read_retention(asked) or usual_retention,
     )
-    return RequestedSubscription(_ack_deadline(asked.ack_deadline_seconds), options)
-
-
-def _ack_deadline(seconds: int) -> int:
-    if seconds and not MIN_ACK_DEADLINE <= seconds <= MAX_ACK_DEADLINE:
-        raise InvalidInput(
-            f"Invalid ack deadline given (ack_deadline={seconds}). The ack deadline must be between"
-            f" {MIN_ACK_DEADLINE} and {MAX_ACK_DEADLINE} seconds."
-        )
-    return seconds or MIN_ACK_DEADLINE
+    return RequestedSubscription(seconds or MIN_ACK_DEADLINE, options)
 
 
 def _ttl(policy: Message) -> Milliseconds | None:
@@ -165,7 +145,10 @@ def _ttl(policy: Message) -> Milliseconds | None:
     return found
 
 
-def _retention(asked: Message) -> Milliseconds:
+def read_retention(asked: Message) -> Milliseconds | None:
+    """Return the retention that a topic or subscription of a request asks for; None: the default."""
+    if not asked.HasField("message_retention_duration"):
+        return None
     found = fields.span(asked.message_retention_duration)
     if not limits.MIN_RETENTION <= found <= limits.MAX_RETENTION:
         raise InvalidInput(

@@ -7,11 +7,12 @@ a normal call (`Calls.answer`), with the same login, fair shares, rates, audit a
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, NoReturn
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, NamedTuple
 from urllib.parse import parse_qs
 
-import grpc
 import msgspec
+from google.api_core.exceptions import exception_class_for_grpc_status
 from google.protobuf import json_format
 from google.rpc import status_pb2
 
@@ -19,35 +20,16 @@ from ams.core.errors import InvalidInput, NotAllowed, Overloaded, TooLarge, Unkn
 from ams.core.telemetry import REQUEST, SCOPE
 from ams.http import errors as http_errors
 from ams.http.app import REQUEST_ID, good_id
-from ams.http.asgi import JSON, Receive, Send, answer, query_value
+from ams.http.asgi import JSON, Receive, Send, answer
 from ams.http.limits import Bodies, ClientLeft, watch_disconnect
 from ams.outgoing.address_guard import Network
 from ams.pubsub.bindings import ROUTES, WHOLE, RouteBinding, describe, field_in, shape_of
 from ams.pubsub.calls import Calls, Rpc
-from ams.pubsub.errors import DETAILS, CallRefusal, current_task, refusal
+from ams.pubsub.errors import DETAILS, CallRefusal, EndedElsewhere, current_task, refusal
 from ams.pubsub.protos import Message
-from ams.pubsub.requests import API_KEY, MOST_REQUEST, USUAL_KEY, Scope, note_address, read, usual_headers
+from ams.pubsub.requests import MOST_REQUEST, Scope, note_address, read, usual_headers
 from ams.pubsub.transcoding import BadPayload, fill, read_json, read_query, show
 from ams.web.answers import Header
-from ams.web.http2_relay import peer_name
-
-Code = grpc.StatusCode
-STATUS: Mapping[grpc.StatusCode, int] = {
-    Code.INVALID_ARGUMENT: 400,
-    Code.FAILED_PRECONDITION: 400,
-    Code.OUT_OF_RANGE: 400,
-    Code.UNAUTHENTICATED: 401,
-    Code.PERMISSION_DENIED: 403,
-    Code.NOT_FOUND: 404,
-    Code.ALREADY_EXISTS: 409,
-    Code.ABORTED: 409,
-    Code.RESOURCE_EXHAUSTED: 429,
-    Code.CANCELLED: 499,
-    Code.UNIMPLEMENTED: 501,
-    Code.UNAVAILABLE: 503,
-    Code.DEADLINE_EXCEEDED: 504,
-}
-"""HTTP status by gRPC code; others are 500."""
 
 _TEXT: Header = (b"content-type", b"text/plain; charset=utf-8")
 _PREFIX = "/v1/"
@@ -74,56 +56,20 @@ class RestAnswer(NamedTuple):
     media: Header = JSON
 
 
-class _EndedElsewhere(Exception):
-    """Another node has refused the call."""
-
-    def __init__(self, refused: CallRefusal) -> None:
-        self.refused = refused
-
-
-class RestContext:
-    """Context of an HTTP request, with the part of gRPC's interface that methods and relays use."""
-
-    def __init__(self, scope: Scope) -> None:
-        self._scope = scope
-
-    def invocation_metadata(self) -> Sequence[tuple[str, str]]:
-        """Return the headers; a token has its name in gRPC."""
-        came = self._scope["headers"]
-        key = query_value(self._scope["query_string"], "key")
-        found = [*came, (USUAL_KEY, key.encode())] if key else came
-        return [(_decode(API_KEY if name == USUAL_KEY else name), _decode(value)) for name, value in found]
-
-    def peer(self) -> str:
-        """Return the client's address, in the form of a relayed connection."""
-        return peer_name(*self._scope["client"], is_secure=self._scope["scheme"] == "https")
-
-    def time_remaining(self) -> None:
-        """Return None: an HTTP request has no deadline."""
-
-    async def abort(self, code: grpc.StatusCode, text: str, metadata: Any) -> NoReturn:
-        """End the call as another node ended it."""
-        raise _EndedElsewhere(CallRefusal(code, text, metadata))
-
-
+@dataclass(eq=False)
 class Rest:
     """ASGI application."""
 
-    def __init__(
-        self,
-        calls: Calls,
-        services: Mapping[str, Sequence[Rpc]],
-        bodies: Bodies,
-        new_id: Callable[[], bytes],
-        *,
-        proxies: Sequence[Network] = (),
-        is_open: bool = False,
-    ) -> None:
-        """`is_open`: no tokens and no TLS (emulator). Otherwise TLS ends here or at a proxy."""
-        self._calls = calls
-        self._rpcs = {rpc.name: (service, rpc) for service, rpcs in services.items() for rpc in rpcs}
-        self._bodies, self._new_id, self._proxies, self._is_open = bodies, new_id, proxies, is_open
-        self._scheme = "http" if is_open else "https"
+    _calls: Calls
+    _services: Mapping[str, Sequence[Rpc]]
+    _bodies: Bodies
+    _new_id: Callable[[], bytes]
+    _: KW_ONLY
+    proxies: Sequence[Network] = ()
+    is_open: bool = False  # no tokens and no TLS (emulator); otherwise TLS ends here or at a proxy
+
+    def __post_init__(self) -> None:
+        self._rpcs = {rpc.binding.rpc: (service, rpc) for service, rpcs in self._services.items() for rpc in rpcs}
 
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -133,7 +79,7 @@ class Rest:
         SCOPE.set(scope)
         scope["headers"] = usual_headers(scope["headers"])
         scope["client"] = scope["client"] or ("", 0)
-        note_address(scope, self._proxies)
+        note_address(scope, self.proxies)
         with contextlib.ExitStack() as held:  # until the answer is sent
             try:
                 found = await self._answer(scope, receive, held)
@@ -146,7 +92,7 @@ class Rest:
 
     async def _answer(self, scope: Scope, receive: Receive, held: contextlib.ExitStack) -> RestAnswer:
         path, http = scope["path"], scope["method"]
-        if self._is_open and any(name == b"origin" for name, _ in scope["headers"]):
+        if self.is_open and any(name == b"origin" for name, _ in scope["headers"]):
             raise NotAllowed(_BROWSER)
         if path in DISCOVERY and http == "GET":
             return self._description(scope)
@@ -175,7 +121,7 @@ class Rest:
             nonlocal in_numbers
             holders = (user,)  # not the project: the user may be no member of it
             body = await self._read_body(scope, receive, holders) if binding.body else b""
-            if rpc.name == "Pull":  # it may wait; other methods are completed even if the client has left
+            if binding.rpc == "Pull":  # it may wait; other methods are completed even if the client has left
                 held.enter_context(_cancelled_when_left(receive, scope))
             in_numbers = _shows_numbers(scope["query_string"])
             with self._bodies.hold_body(body, holders):
@@ -184,9 +130,8 @@ class Rest:
         def to_json(found: bytes) -> bytes:
             return msgspec.json.encode(show(binding.answer.FromString(found), in_numbers))
 
-        method = f"/{service}/{rpc.name}"
-        context: Any = RestContext(scope)
-        body = await self._calls.answer(rpc, method, context, scope, held, take, to_json)
+        method = f"/{service}/{binding.rpc}"
+        body = await self._calls.answer(rpc, method, scope, held, take, to_json)
         self._calls.count("OK")
         return RestAnswer(200, body)
 
@@ -200,7 +145,7 @@ class Rest:
             raise TooLarge(f"Request payload size exceeds the limit: {most} bytes.") from None
 
     async def _refusal(self, error: Exception, scope: Scope) -> RestAnswer:
-        if isinstance(error, _EndedElsewhere):
+        if isinstance(error, EndedElsewhere):
             found = _envelope(error.refused)
         else:
             found = refusal_of(error, await self._calls.log_refusal(error, scope))
@@ -208,10 +153,10 @@ class Rest:
         return found
 
     def _description(self, scope: Scope) -> RestAnswer:
-        if parse_qs(_decode(scope["query_string"])).get("version", ["v1"]) != ["v1"]:
+        if parse_qs(scope["query_string"].decode("latin-1")).get("version", ["v1"]) != ["v1"]:
             return _error(404, "NOT_FOUND", "Only the version v1 is there.")
         host = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"host"), "")
-        return RestAnswer(200, msgspec.json.encode(describe(f"{self._scheme}://{host}/")))
+        return RestAnswer(200, msgspec.json.encode(describe(f"{'http' if self.is_open else 'https'}://{host}/")))
 
 
 @contextlib.contextmanager
@@ -236,7 +181,7 @@ def _request(binding: RouteBinding, scope: Scope, body: bytes, most: int) -> Mes
     request = binding.request()
     if binding.body:
         fill(request if binding.body == WHOLE else getattr(request, binding.body), read_json(body))
-    fill(request, read_query(request.DESCRIPTOR, _decode(scope["query_string"]), _SYSTEM))
+    fill(request, read_query(request.DESCRIPTOR, scope["query_string"].decode("latin-1"), _SYSTEM))
     *outer, last = binding.field.split(".")
     inner = request
     for name in outer:
@@ -247,15 +192,11 @@ def _request(binding: RouteBinding, scope: Scope, body: bytes, most: int) -> Mes
 
 def _shows_numbers(query: bytes) -> bool:
     """Return whether to encode enums as numbers. Raises `BadPayload` for another format than JSON."""
-    said = parse_qs(_decode(query))
+    said = parse_qs(query.decode("latin-1"))
     found = (said.get("$alt") or said.get("alt") or ["json"])[-1]
     if found not in _FORMS:
         raise BadPayload("Answers are JSON only (argument=alt).")
     return _FORMS[found]
-
-
-def _decode(query: bytes) -> str:
-    return query.decode("latin-1")
 
 
 def refusal_of(error: Exception, refused: CallRefusal | None = None) -> RestAnswer:
@@ -268,7 +209,7 @@ def refusal_of(error: Exception, refused: CallRefusal | None = None) -> RestAnsw
 def _envelope(refused: CallRefusal, details: Sequence[object] = (), headers: Sequence[Header] = ()) -> RestAnswer:
     said = next((value for name, value in refused.metadata if name == DETAILS), b"")
     found = json_format.MessageToDict(status_pb2.Status.FromString(said)).get("details", [])
-    status = STATUS.get(refused.code, 500)
+    status = exception_class_for_grpc_status(refused.code).code or 500  # type: ignore[no-untyped-call]
     return _error(status, refused.code.name, refused.text, details=[*details, *found], headers=headers)
 
 

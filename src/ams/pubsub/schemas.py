@@ -12,11 +12,10 @@ from ams.core.errors import Conflict, InvalidInput
 from ams.core.names import SchemaName, is_resource_name, revision_id
 from ams.pubsub import fields
 from ams.pubsub import protos as pb
-from ams.pubsub.calls import PubsubCall, Rpc, bind_change, bind_rpc
+from ams.pubsub.calls import PubsubCall
 from ams.pubsub.errors import name_missing
 from ams.pubsub.fields import SCHEMAS, PubsubName
-from ams.pubsub.leases import MAX_RESPONSE_BYTES
-from ams.pubsub.messages import in_answers
+from ams.pubsub.messages import MAX_RESPONSE_BYTES, in_answers
 from ams.pubsub.protos import Message
 from ams.service.schemas import Schemas
 from ams.service.validators import MAX_REVISIONS_TRIED
@@ -41,32 +40,17 @@ class SchemaRpcs:
     def __init__(self, schemas: Schemas) -> None:
         self._schemas = schemas
 
-    def rpcs(self) -> list[Rpc]:
-        change, check = "schemas:update", "schemas:validateMessage"
-        return [
-            bind_change("CreateSchema", "schemas:create", self.create, _read_new_name),
-            bind_rpc("GetSchema", "schemas:show", self.get, _name_of),
-            bind_rpc("ListSchemas", "schemas:list", self.list),
-            bind_rpc("ListSchemaRevisions", "schemas:show", self.list_revisions, _name_of),
-            bind_change("CommitSchema", change, self.commit, _name_of),
-            bind_change("RollbackSchema", change, self.roll_back, _name_of),
-            bind_change("DeleteSchemaRevision", change, self.delete_revision, _name_of),
-            bind_change("DeleteSchema", "schemas:delete", self.delete, _name_of),
-            bind_rpc("ValidateSchema", check, self.validate),
-            bind_rpc("ValidateMessage", check, self.validate_message),
-        ]
-
-    async def create(self, call: PubsubCall, request: Message) -> Message:
+    async def create_schema(self, call: PubsubCall, request: Message) -> Message:
         fields.check_new_name(call.name)
         details = _details(request.schema)
         return _show_schema(call, await self._schemas.create(call.caller, SchemaName(call.name.leaf), details), _FULL)
 
-    async def get(self, call: PubsubCall, request: Message) -> Message:
+    async def get_schema(self, call: PubsubCall, request: Message) -> Message:
         """Show a schema at its newest revision, or at the one in the name."""
         _, _, revision = request.name.partition("@")
         return _show_schema(call, await self._find(call, call.name.leaf, revision), _view(request, _FULL))
 
-    async def list(self, call: PubsubCall, request: Message) -> Message:
+    async def list_schemas(self, call: PubsubCall, request: Message) -> Message:
         wanted, view = fields.page_request(request), _view(request, _BASIC)
         if wanted.token and not is_resource_name(wanted.token):
             raise InvalidInput("Invalid page token")
@@ -75,7 +59,7 @@ class SchemaRpcs:
         shown = [_show_schema(call, each, view) for each in found[:size]]
         return _fill(pb.ListSchemasResponse(), shown, found, lambda last: last.name)
 
-    async def list_revisions(self, call: PubsubCall, request: Message) -> Message:
+    async def list_schema_revisions(self, call: PubsubCall, request: Message) -> Message:
         wanted, view = fields.page_request(request), _view(request, _BASIC)
         token = wanted.token
         if token and not (token.isascii() and token.isdigit() and len(token) <= _MOST_DIGITS):
@@ -86,7 +70,7 @@ class SchemaRpcs:
         shown = [_show_schema(call, each, view) for each in found[:size]]
         return _fill(pb.ListSchemaRevisionsResponse(), shown, found, lambda last: str(last.revision))
 
-    async def commit(self, call: PubsubCall, request: Message) -> Message:
+    async def commit_schema(self, call: PubsubCall, request: Message) -> Message:
         schema = await self._schemas.show(call.caller, SchemaName(call.name.leaf))
         details = _details(request.schema)
         if schema.content.type != details.type:
@@ -94,21 +78,21 @@ class SchemaRpcs:
         await self._check_room(call, schema.name)
         return _show_schema(call, await self._schemas.update(call.caller, schema, details), _FULL)
 
-    async def roll_back(self, call: PubsubCall, request: Message) -> Message:
+    async def rollback_schema(self, call: PubsubCall, request: Message) -> Message:
         old = await self._find(call, call.name.leaf, _said_revision(request.revision_id))
         await self._check_room(call, old.name)
         return _show_schema(call, await self._schemas.roll_back(call.caller, old.name, old.revision), _FULL)
 
-    async def delete_revision(self, call: PubsubCall, request: Message) -> Message:
+    async def delete_schema_revision(self, call: PubsubCall, request: Message) -> Message:
         revision = _said_revision(request.name.partition("@")[2] or request.revision_id)
         old = await self._find(call, call.name.leaf, revision)
         return _show_schema(call, await self._schemas.delete_revision(call.caller, old.name, old.revision), _FULL)
 
-    async def delete(self, call: PubsubCall, request: Message) -> Message:
+    async def delete_schema(self, call: PubsubCall, request: Message) -> Message:
         await self._schemas.delete(call.caller, SchemaName(call.name.leaf))
         return pb.Empty()
 
-    async def validate(self, call: PubsubCall, request: Message) -> Message:
+    async def validate_schema(self, call: PubsubCall, request: Message) -> Message:
         if request.schema.name:
             fields.read_name(request.schema.name, SCHEMAS)
         await self._schemas.check(call.caller.here.id, _content(request.schema))
@@ -207,11 +191,3 @@ def _said_revision(identity: str) -> str:
     if not identity:
         raise InvalidInput("You have passed an invalid argument to the service (argument=revision_id).")
     return identity
-
-
-def _name_of(request: Message) -> PubsubName:
-    return fields.read_name(request.name.partition("@")[0], SCHEMAS)
-
-
-def _read_new_name(request: Message) -> PubsubName:
-    return fields.read_name(f"{request.parent}/{SCHEMAS}/{request.schema_id}", SCHEMAS)

@@ -67,7 +67,7 @@ async def answering(
     """
     server = grpc.aio.server(options=_OPTIONS)
     for service, rpcs in services.items():
-        handlers = {rpc.name: calls.unary(service, rpc) for rpc in rpcs}
+        handlers = {rpc.binding.rpc: calls.unary(service, rpc) for rpc in rpcs}
         if service == subscriber.NAME:
             handlers[RPC] = calls.stream(METHOD, streams.run)
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))

@@ -18,19 +18,18 @@ import grpc
 import structlog
 
 from ams.access.rates import QuotaSlots
-from ams.core.ack_ids import MAX_ACK_DEADLINE, MIN_ACK_DEADLINE
+from ams.core.ack_ids import MIN_ACK_DEADLINE
 from ams.core.errors import AmsError, Conflict, InvalidInput, NotFound, Overloaded, OwnedElsewhere
 from ams.core.names import Offset, SubscriptionId
+from ams.core.supervisor import wait_for_first
 from ams.http.limits import ClientLeft
 from ams.pubsub import fields, messages, protos
 from ams.pubsub.calls import Calls, PubsubCall
 from ams.pubsub.errors import UNORDERED, FailedAckIds
 from ams.pubsub.fields import SUBSCRIPTIONS
-from ams.pubsub.forwarding import Relays
-from ams.pubsub.leases import MAX_RESPONSE_BYTES, Leases, check_seconds, check_size
 from ams.pubsub.protos import Message
 from ams.pubsub.requests import Context, Scope, first_of, read
-from ams.pubsub.subscriber import NAME
+from ams.pubsub.subscriber import NAME, Leases, check_size
 from ams.service.parallel.backlog import MAX_OUT, MAX_OUT_BYTES
 from ams.service.parallel.message_state import FlowWindow
 from ams.service.parallel.pulls import LeaseBatch
@@ -56,9 +55,9 @@ class StreamEnded(Overloaded):
 class Streams:
     """All streams of this process."""
 
-    def __init__(self, leases: Leases, calls: Calls, slots: QuotaSlots, relay: Relays | None = None) -> None:
-        """`slots` limit the streams of projects; `relay` is needed where other nodes own subscriptions."""
-        self._slots, self._relay, self._leases, self._calls = slots, relay, leases, calls
+    def __init__(self, leases: Leases, calls: Calls, slots: QuotaSlots) -> None:
+        """`slots` limit the streams of projects."""
+        self._slots, self._leases, self._calls = slots, leases, calls
         self._spreads: dict[SubscriptionId, _Spread] = {}
         self._is_stopping = False
 
@@ -74,20 +73,20 @@ class Streams:
         name = fields.read_name(first.subscription, SUBSCRIPTIONS)
         scope["path"], scope["leaf"] = f"/v1/{name.path}", name.leaf
         _check_first(first)
-        call = await self._calls.admit(context, scope, "subscriptions:pull", name)
+        call = await self._calls.admit(scope, "subscriptions:pull", name)
         subscription = await self._leases.subscription(call)
         if self._is_stopping:
             raise StreamEnded("The service is stopping")
         try:
             await self._leases.working.opened.own(subscription.id)
         except OwnedElsewhere as elsewhere:
-            if self._relay is None:
+            if self._calls.relay is None:
                 raise
-            await self._relay.stream(elsewhere, METHOD, first, context)
+            await self._calls.relay.stream(elsewhere, METHOD, first, context, scope)
             return
         stream = _Stream(self._leases, call, context, first)
         spread = self._spreads.get(subscription.id)
-        if spread is None or spread.has_ended:
+        if spread is None or spread.task.done():  # it failed: its streams are ending
             spread = self._spreads[subscription.id] = _Spread(self._leases, call, subscription)
         spread.add(stream)
         try:
@@ -102,12 +101,7 @@ class Streams:
 
 
 def _check_first(first: Message) -> None:
-    seconds = first.stream_ack_deadline_seconds
-    if not MIN_ACK_DEADLINE <= seconds <= MAX_ACK_DEADLINE:
-        raise InvalidInput(
-            f"Invalid ack deadline given (ack_deadline={seconds}). The stream's ack deadline must be between"
-            f" {MIN_ACK_DEADLINE} and {MAX_ACK_DEADLINE} seconds."
-        )
+    fields.check_ack_deadline(first.stream_ack_deadline_seconds, whose="The stream's")
     if first.protocol_version not in (0, 1):  # 1 for clients that send pings; both are served in one way
         raise InvalidInput(
             f"Invalid protocol_version given (protocol_version={first.protocol_version}). It must be 0 or 1."
@@ -132,12 +126,7 @@ class _Spread:
         self.streams: set[_Stream] = set()
         self._turns: OrderedDict[_Stream, None] = OrderedDict()  # streams with room, in the order of their turns
         self._sooner = asyncio.Event()
-        self._task = asyncio.create_task(self._run())
-
-    @property
-    def has_ended(self) -> bool:
-        """True if the task failed: its streams are ending."""
-        return self._task.done()
+        self.task = asyncio.create_task(self._run())
 
     def add(self, stream: "_Stream") -> None:
         self.streams.add(stream)
@@ -165,30 +154,24 @@ class _Spread:
             each.fail(error)
 
     async def close(self) -> None:
-        self._task.cancel()
-        await asyncio.wait((self._task,))
+        self.task.cancel()
+        await asyncio.wait((self.task,))
         with contextlib.suppress(asyncio.CancelledError):
-            self._task.result()  # an exception that nobody retrieves keeps its frames, and so the streams, alive
+            self.task.result()  # an exception that nobody retrieves keeps its frames, and so the streams, alive
 
     async def _run(self) -> None:
         try:
             while True:
-                await self._give()
-        except NotFound as error:
-            self.fail(await self._reason(error))
+                try:
+                    await self._give()
+                except NotFound:  # a detached subscription exists, but has no cursor: say so
+                    await self.look()
+                    raise
         except AmsError as error:
             self.fail(error)
         except Exception as error:  # of this subscription alone
             logger.exception("stream.failed", subscription=self.subscription.name)
             self.fail(error)
-
-    async def _reason(self, error: NotFound) -> AmsError:
-        """Return the reason of a failed pull: a detached subscription exists, but has no cursor."""
-        try:
-            await self.look()
-        except AmsError as reason:
-            return reason
-        return error
 
     async def _give(self) -> None:
         """Pull for the stream whose turn it is; wait if there are no messages, or no streams with room."""
@@ -211,7 +194,7 @@ class _Spread:
                 continue
             lots = await working.puller.pull(
                 self.subscription, TURN_MESSAGES, project=self._project, holder=stream.holder, wait=True,
-                max_bytes=min(MAX_RESPONSE_BYTES, left), seconds=stream.seconds, window=stream.window,
+                max_bytes=min(messages.MAX_RESPONSE_BYTES, left), seconds=stream.seconds, window=stream.window,
             )  # fmt: skip
             if lots:
                 self._turns.pop(stream, None)
@@ -222,18 +205,12 @@ class _Spread:
             await self._wait(next(iter(idle)))
 
     async def _wait(self, holder: str) -> None:
-        """Wait for a message, or for a stream of another user."""
         loop = asyncio.get_running_loop()
         until = loop.time() + LOOK_SECONDS
-        grown = asyncio.ensure_future(self._leases.working.puller.wait(self.subscription, self._project, holder, until))
-        sooner = asyncio.ensure_future(self._sooner.wait())
-        try:
-            await asyncio.wait((grown, sooner), return_when=asyncio.FIRST_COMPLETED)
-            if grown.done() and not grown.result() and loop.time() < until:
-                await asyncio.sleep(PAUSE_SECONDS)  # pulls do not wait now
-        finally:
-            grown.cancel()
-            sooner.cancel()
+        waiting = self._leases.working.puller.wait(self.subscription, self._project, holder, until)
+        has_grown, _ = await wait_for_first(waiting, self._sooner.wait())
+        if has_grown is False and loop.time() < until:
+            await asyncio.sleep(PAUSE_SECONDS)  # pulls do not wait now
 
     async def look(self) -> None:
         """Refresh the subscription; raise if it cannot be streamed any more."""
@@ -334,7 +311,7 @@ class _Stream:
         if len(request.modify_deadline_ack_ids) != len(request.modify_deadline_seconds):
             raise InvalidInput("modify_deadline_ack_ids and modify_deadline_seconds must have the same length.")
         for seconds in request.modify_deadline_seconds:
-            check_seconds(seconds)
+            fields.check_ack_deadline(seconds, 0)
         self.seconds = request.stream_ack_deadline_seconds or self.seconds
         answer = protos.StreamingPullResponse()
         if request.ack_ids:

@@ -1,27 +1,35 @@
-"""The service Subscriber, but for streams: subscriptions, snapshots, seeking, and single calls of consumers."""
+"""The service Subscriber, but for streams: subscriptions, snapshots, seeking, and single calls of consumers.
+
+`Leases` finds the subscription of a consumer's call and settles ack ids, for streams too.
+"""
 
 import asyncio
-import secrets
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from functools import partial
 
 from ams.access.permissions import CONSUMER
 from ams.access.rates import QuotaSlots
+from ams.core.ack_ids import AckId, AckIds, NeverGiven, ack_ids_of, exclude_ids, read_hand_out
 from ams.core.errors import Conflict, InvalidInput
 from ams.core.names import SnapshotName, SubscriptionName, TopicName
 from ams.core.parallel_options import DeadLetterPolicy
 from ams.core.push_config import AskedPush
 from ams.pubsub import fields, messages, resources
 from ams.pubsub import protos as pb
-from ams.pubsub.calls import PubsubCall, Rpc, bind_change, bind_rpc
-from ams.pubsub.errors import Missing, name_missing
+from ams.pubsub.calls import PubsubCall
+from ams.pubsub.errors import PERMANENT, UNORDERED, FailedAckIds, Missing, name_missing
 from ams.pubsub.fields import SNAPSHOTS, SUBSCRIPTIONS, TOPICS, PubsubName
-from ams.pubsub.leases import MAX_RESPONSE_BYTES, Leases, check_ids, check_seconds
+from ams.pubsub.messages import MAX_RESPONSE_BYTES
 from ams.pubsub.protos import Message
+from ams.pubsub.requests import AGENT, Scope
 from ams.pubsub.resources import ORDERED, read_push, require_account
-from ams.service.lookup import require_found
+from ams.service.delivery import Deliverer
+from ams.service.lookup import find_subscription, require_found
+from ams.service.parallel.assembly import ParallelSubscriptions
 from ams.service.parallel.pulls import LeaseBatch
-from ams.service.parallel.settlement import holder_of
+from ams.service.parallel.settlement import LateIds, holder_of
 from ams.service.push.configurations import Pushing
 from ams.service.subscription_offsets import Seeker, Snapshots
 from ams.service.subscriptions import Subscriptions
@@ -29,8 +37,107 @@ from ams.storage.registry.records import Subscription, Topic
 from ams.storage.registry.registry import Registry
 
 NAME = "google.pubsub.v1.Subscriber"
-_PUSH = "subscriptions:modifyPushConfig"
 _MAX_PULLED_MESSAGES = 1000
+MAX_ID_BYTES = 524_288
+ORDERED_SUBSCRIPTION = (
+    "This subscription is an ordered one of AMS: it has one position for all its consumers and no leases of messages."
+    " Use the AMS API for it, or a subscription of type parallel."
+)
+BAD_ID = "You have passed an invalid ack ID to the service (it is none that a message was given with)."
+
+
+class Leases:
+    """Finds the subscription of a consumer's call, and settles ack ids."""
+
+    def __init__(self, deliverer: Deliverer, working: ParallelSubscriptions) -> None:
+        self.deliverer, self.working = deliverer, working
+
+    async def subscription(self, call: PubsubCall) -> Subscription:
+        """Return a parallel subscription that the caller may consume. Raises `NotFound`, `Conflict`, `NotAllowed`."""
+        found = await find_subscription(self.deliverer.registry, call.caller, SubscriptionName(call.name.leaf))
+        if found.is_detached:
+            raise Conflict(f"Subscription {call.name.path} is detached.")
+        if found.push is not None:
+            raise Conflict("This method is not supported for this subscription type.")
+        found = await self.deliverer.to_acknowledge(call.caller, found.name)
+        if found.parallel is None:
+            raise Conflict(ORDERED_SUBSCRIPTION)
+        return found
+
+    async def acknowledge(self, call: PubsubCall, subscription: Subscription, ids: Sequence[str]) -> None:
+        """Acknowledge messages. Late ids are ignored; with exactly-once delivery they raise `FailedAckIds`."""
+        settle = partial(self.working.settler.acknowledge, subscription, call.project)
+        await self._settle(call, subscription, ids, settle)
+
+    async def extend(self, call: PubsubCall, subscription: Subscription, ids: Sequence[str], seconds: int) -> None:
+        """Let leases end in so many `seconds`; 0 is a nack. Late ids as for `acknowledge`."""
+        holder = holder_of(call.caller)
+        settle = partial(self.working.settler.extend, subscription, call.project, seconds=seconds, holder=holder)
+        await self._settle(call, subscription, ids, settle)
+
+    async def _settle(
+        self,
+        call: PubsubCall,
+        subscription: Subscription,
+        ids: Sequence[str],
+        settle: Callable[[AckIds], Awaitable[None]],
+    ) -> None:
+        """Settle each id independently. Raises `InvalidInput` for an unreadable id, before anything is done."""
+        left = _read_ids(ids)
+        failed: list[AckId] = []
+        out_of_order: AbstractSet[AckId] = frozenset()
+        while left:
+            try:
+                await settle(left)
+                break
+            except LateIds as late:  # the others are done
+                failed += late.ids
+                out_of_order = late.out_of_order
+                break
+            except NeverGiven as error:  # nothing is done
+                failed += error.ids
+                left = exclude_ids(left, error.ids)
+        options = subscription.parallel
+        if failed and options is not None and options.enable_exactly_once_delivery:
+            reasons = {
+                f"{each.offset}-{each.hand_out}": UNORDERED if each in out_of_order else PERMANENT for each in failed
+            }
+            raise FailedAckIds(reasons, ids, names_all=takes_long_errors(call.scope))
+
+
+def _read_ids(ids: Sequence[str]) -> AckIds:
+    if any(each.startswith("0") and not each.startswith("0-") for each in ids):  # another spelling of an id
+        raise InvalidInput(BAD_ID)
+    try:
+        found = ack_ids_of("", ids)
+        for hand_out in found:
+            read_hand_out(hand_out)
+    except InvalidInput:
+        raise InvalidInput(BAD_ID) from None
+    return found
+
+
+def takes_long_errors(scope: Scope) -> bool:
+    """Return whether a client accepts an error that names very many ids.
+
+    Google's libraries accept it over TLS; without TLS most accept 8 KiB. The library for Java needs all ids in any
+    case: it takes ids that an error does not name for settled.
+    """
+    is_java = any(b"grpc-java" in value for name, value in scope["headers"] if name in (b"user-agent", AGENT))
+    return is_java or scope["scheme"] == "https"
+
+
+def check_ids(request: Message, ids: Sequence[str]) -> None:
+    """Raise `InvalidInput` without ids, and for a request that is too large."""
+    if not ids:
+        raise InvalidInput("You have not specified an ack ID in the request.")
+    check_size(request)
+
+
+def check_size(request: Message) -> None:
+    """Raise `InvalidInput` for a request with too many ids."""
+    if request.ByteSize() > MAX_ID_BYTES:
+        raise InvalidInput(f"The request is too large: at most {MAX_ID_BYTES} bytes of ack IDs are allowed.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,26 +152,7 @@ class SubscriberRpcs:
     _leases: Leases
     _waiting: QuotaSlots
 
-    def rpcs(self) -> list[Rpc]:
-        return [
-            bind_change("CreateSubscription", "subscriptions:create", self.create, _new),
-            bind_rpc("GetSubscription", "subscriptions:show", self.get),
-            bind_change("UpdateSubscription", "subscriptions:update", self.update),
-            bind_change("ModifyPushConfig", _PUSH, self.modify_push),
-            bind_rpc("ListSubscriptions", "subscriptions:list", self.list),
-            bind_change("DeleteSubscription", "subscriptions:delete", self.delete),
-            bind_change("CreateSnapshot", "snapshots:create", self.create_snapshot, _new_snapshot),
-            bind_rpc("GetSnapshot", "snapshots:show", self.get_snapshot),
-            bind_change("UpdateSnapshot", "snapshots:create", self.update_snapshot),
-            bind_rpc("ListSnapshots", "snapshots:list", self.list_snapshots),
-            bind_change("DeleteSnapshot", "snapshots:delete", self.delete_snapshot),
-            bind_change("Seek", "subscriptions:seek", self.seek),
-            bind_rpc("Pull", "subscriptions:pull", self.pull),
-            bind_rpc("Acknowledge", "subscriptions:acknowledge", self.acknowledge),
-            bind_rpc("ModifyAckDeadline", "subscriptions:acknowledge", self.modify_deadline),
-        ]
-
-    async def create(self, call: PubsubCall, asked: Message) -> Message:
+    async def create_subscription(self, call: PubsubCall, asked: Message) -> Message:
         """Make a parallel subscription at the present end of a topic."""
         fields.check_new_name(call.name)
         fields.refuse(asked, resources.SUBSCRIPTION_REFUSED)
@@ -87,10 +175,10 @@ class SubscriberRpcs:
         )
         return resources.subscription_message(call.project, made, found)
 
-    async def get(self, call: PubsubCall, request: Message) -> Message:
+    async def get_subscription(self, call: PubsubCall, request: Message) -> Message:
         return await self._show(call, await self._find(call))
 
-    async def update(self, call: PubsubCall, request: Message) -> Message:
+    async def update_subscription(self, call: PubsubCall, request: Message) -> Message:
         changed = fields.mask(request, "Subscription", resources.SUBSCRIPTION_CHANGES)
         fields.refuse(request.subscription, resources.SUBSCRIPTION_REFUSED)
         before = await self._find(call)
@@ -107,7 +195,7 @@ class SubscriberRpcs:
             await call.may("subscriptions:modifyAckDeadline")
             call.caller.require_listed(before.authorized, CONSUMER)  # before anything is written
         if "push_config" in changed:
-            await call.may(_PUSH)
+            await call.may("subscriptions:modifyPushConfig")
             await self._check_push(call, before, push)
         changes = asked.changes(changed)
         if "dead_letter_policy" in changes:
@@ -123,7 +211,7 @@ class SubscriberRpcs:
             after = await self._pushing.modify(call.caller, name, push)
         return resources.subscription_message(call.project, after, topic)
 
-    async def modify_push(self, call: PubsubCall, request: Message) -> Message:
+    async def modify_push_config(self, call: PubsubCall, request: Message) -> Message:
         """Deliver a subscription to another endpoint; an empty configuration makes it a pull subscription."""
         subscription = await self._find(call)
         options = subscription.parallel
@@ -133,12 +221,12 @@ class SubscriberRpcs:
         await self._pushing.modify(call.caller, subscription.name, push)
         return pb.Empty()
 
-    async def list(self, call: PubsubCall, request: Message) -> Message:
+    async def list_subscriptions(self, call: PubsubCall, request: Message) -> Message:
         page = await self._subscriptions.list(call.caller, fields.page_request(request))
         shown = [await self._show(call, each) for each in page.items]
         return pb.ListSubscriptionsResponse(subscriptions=shown, next_page_token=page.next_token)
 
-    async def delete(self, call: PubsubCall, request: Message) -> Message:
+    async def delete_subscription(self, call: PubsubCall, request: Message) -> Message:
         await self._subscriptions.delete(call.caller, SubscriptionName(call.name.leaf))
         return pb.Empty()
 
@@ -219,8 +307,8 @@ class SubscriberRpcs:
         await self._leases.acknowledge(call, subscription, request.ack_ids)
         return pb.Empty()
 
-    async def modify_deadline(self, call: PubsubCall, request: Message) -> Message:
-        check_seconds(request.ack_deadline_seconds)
+    async def modify_ack_deadline(self, call: PubsubCall, request: Message) -> Message:
+        fields.check_ack_deadline(request.ack_deadline_seconds, 0)
         check_ids(request, request.ack_ids)
         subscription = await self._leases.subscription(call)
         await self._leases.extend(call, subscription, request.ack_ids, request.ack_deadline_seconds)
@@ -230,7 +318,6 @@ class SubscriberRpcs:
         return await self._subscriptions.show(call.caller, SubscriptionName(call.name.leaf))
 
     async def _check_push(self, call: PubsubCall, subscription: Subscription, push: AskedPush | None) -> None:
-        """Raise the errors of a change of the push configuration, before anything is changed."""
         if subscription.parallel is None:
             raise Conflict(ORDERED)
         if push is None:
@@ -252,17 +339,3 @@ class SubscriberRpcs:
     async def _require_letters(self, call: PubsubCall, policy: DeadLetterPolicy | None) -> None:
         if policy is not None:
             await self._require_topic(call, policy.topic)
-
-
-def _new(asked: Message) -> PubsubName:
-    """Return the name of a new subscription; a random one if the request has none."""
-    if asked.name:
-        return fields.read_name(asked.name, SUBSCRIPTIONS)
-    return fields.read_name(asked.topic, TOPICS)._replace(kind=SUBSCRIPTIONS, leaf=f"sub-{secrets.token_hex(8)}")
-
-
-def _new_snapshot(request: Message) -> PubsubName:
-    if request.name:
-        return fields.read_name(request.name, SNAPSHOTS)
-    subscription = fields.read_name(request.subscription, SUBSCRIPTIONS)
-    return subscription._replace(kind=SNAPSHOTS, leaf=f"snap-{secrets.token_hex(8)}")

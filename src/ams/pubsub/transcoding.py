@@ -121,15 +121,9 @@ def _read_scalar(field: Any, value: Any, path: str) -> Any:
         raise _bad_value(path, str(error), value) from None
 
 
-def _read_string(value: Any) -> str:
-    if not isinstance(value, str):
-        raise ValueError("TYPE_STRING")
-    return value
-
-
-def _read_bool(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise ValueError("TYPE_BOOL")
+def _read_typed(value: Any, kind: type, name: str) -> Any:
+    if not isinstance(value, kind):
+        raise ValueError(name)
     return value
 
 
@@ -149,7 +143,7 @@ def _read_int(value: Any, bits: int) -> int:
 
 def _read_bytes(value: Any) -> bytes:
     """Read base64 of either alphabet, with padding or without."""
-    text = _read_string(value).rstrip("=")
+    text = _read_typed(value, str, "TYPE_STRING").rstrip("=")
     if "-" in text or "_" in text:
         text = text.replace("-", "+").replace("_", "/")
     try:
@@ -168,9 +162,9 @@ def _read_enum(kind: Any, value: Any) -> int:
 
 
 _READERS: Mapping[int, Callable[[Any], Any]] = {
-    FieldDescriptor.TYPE_STRING: _read_string,
+    FieldDescriptor.TYPE_STRING: functools.partial(_read_typed, kind=str, name="TYPE_STRING"),
     FieldDescriptor.TYPE_BYTES: _read_bytes,
-    FieldDescriptor.TYPE_BOOL: _read_bool,
+    FieldDescriptor.TYPE_BOOL: functools.partial(_read_typed, kind=bool, name="TYPE_BOOL"),
     FieldDescriptor.TYPE_INT32: functools.partial(_read_int, bits=32),
     FieldDescriptor.TYPE_INT64: functools.partial(_read_int, bits=64),
 }

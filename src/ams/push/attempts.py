@@ -180,8 +180,20 @@ class TargetCycle:
         self._at_once = (target.config.max_outstanding or DEFAULT_OUTSTANDING) if target.is_parallel else 1
         """Maximum concurrent deliveries."""
         self.batch = retry.first_batch(self._deliveries.most)  # maximum messages of the next delivery
+        self._under_way: set[asyncio.Task[None]] = set()  # concurrent deliveries
+        self.ended = asyncio.Event()  # nothing more is to be sent; deliveries under way continue
         self.gone = False  # the subscription is deleted
-        self.stopped = False  # the endpoint is gone (410)
+
+    async def rest(self) -> None:
+        """Wait for deliveries under way."""
+        while self._under_way:
+            await asyncio.wait(self._under_way)
+
+    async def abandon(self) -> None:
+        """Cancel deliveries under way, and give their messages back."""
+        for delivery in self._under_way:
+            delivery.cancel()
+        await self.rest()
 
     async def _send(self, messages: Sequence[Pulled], *, attempt: int, limit: float) -> AttemptOutcome:
         """Send messages; `attempt` from 1, `limit` in seconds. Raises `NotAsked` if nothing was sent."""
@@ -212,7 +224,6 @@ class TargetCycle:
         return AttemptOutcome(answer, error, took, delivery.undecodable)
 
     def _note_refusal(self, messages: Sequence[Pulled], answer: EndpointAnswer, error: str, advice: str = "") -> str:
-        """Report a refusal, with advice if any; return the endpoint's text."""
         said = self._details.answer(answer.text) or error
         # An endpoint may repeat message content, which must not be logged.
         reason = f"HTTP {answer.status}" if repeats(said, messages) else error
@@ -223,7 +234,7 @@ class TargetCycle:
         return said
 
     def _stop_for_good(self, answer: EndpointAnswer) -> None:
-        self.stopped = True
+        self.ended.set()
         self._report.record_stop(self._failure(SEND, ENDPOINT_GONE, answer.status))
 
     def _note_not_asked(self, reason: NotAsked) -> int:
@@ -234,7 +245,6 @@ class TargetCycle:
         return max(_MIN_CIRCUIT_WAIT_MS, int(1000 * reason.seconds * (1 + retry.JITTER * self._means.random())))
 
     def _note_late(self, what: str) -> None:
-        """Report a late acknowledgement, which is not the endpoint's fault (P15)."""
         self._report.late(self._failure(what, LATE))
 
     def _report_failure(self, what: str, detail: str) -> None:
@@ -273,6 +283,7 @@ class TargetCycle:
         if isinstance(error, Gone):
             logger.info("push.gone", subscription=self._target.path)
             self.gone = True
+            self.ended.set()
             return None
         if not isinstance(error, UpstreamError):
             self._report_defect(what, error)  # it must end neither the process nor the worker (P4)

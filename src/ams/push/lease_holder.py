@@ -47,6 +47,10 @@ class NoLeases(Exception):
 Ask = Callable[[Heartbeat], Awaitable[LeaseReply]]  # sends a heartbeat; raises `Unanswered` or `NoLeases`
 
 
+def _log_failure(work: str) -> None:
+    logger.exception("background.failed", work=work)
+
+
 class Holding:
     """Sends heartbeats, and delivers the targets of the answers."""
 
@@ -79,7 +83,7 @@ class Holding:
         self._now.set()
         await asyncio.wait({over}, timeout=seconds)
 
-    async def run(self, log_failure: Callable[[str], None] | None = None) -> None:
+    async def run(self, log_failure: Callable[[str], None] = _log_failure) -> None:
         """Send heartbeats until cancelled, or until the service has no leases any more.
 
         `log_failure` is called for an unexpected exception; that heartbeat counts as unanswered.
@@ -93,15 +97,10 @@ class Holding:
                 await self._lose_lease("there are no leases any more")
                 self._workers.hold_until(None)
                 return
-            except Unanswered as error:
-                pause = await self._note_no_answer(str(error))
-            except TimeoutError:
-                pause = await self._note_no_answer("no answer in time")
+            except (Unanswered, TimeoutError) as error:
+                pause = await self._note_no_answer(str(error) or "no answer in time")
             except Exception as error:  # a defect must not end the heartbeats for good
-                if log_failure is not None:
-                    log_failure("push leases")
-                else:
-                    logger.exception("background.failed", work="push leases")
+                log_failure("push leases")
                 pause = await self._note_no_answer(f"unexpected {type(error).__name__}")
             finally:
                 for each in settled:
@@ -150,7 +149,6 @@ class Holding:
             return await self._ask(heartbeat)
 
     async def _note_no_answer(self, reason: str) -> float:
-        """Continue until shortly before the lease ends; return the seconds until the next try."""
         self._missed()
         logger.warning("push.beat_not_answered", reason=reason)
         pause = self._pauses.next()

@@ -7,19 +7,15 @@ Google's form every bad answer, or none, is a nack of its message.
 """
 
 import asyncio
-from collections.abc import Awaitable
-
-import structlog
 
 from ams.core.clock import Milliseconds
+from ams.core.supervisor import wait_for_first
 from ams.push import retry
 from ams.push.attempts import AttemptOutcome, TargetCycle, WorkerDependencies
 from ams.push.delivery_request import google_seconds, seconds
 from ams.push.report import ACKNOWLEDGE, CONSUME, PARALLEL_ELSEWHERE, SEND, WorkerReport
-from ams.push.sender import EndpointAnswer, NotAsked
+from ams.push.sender import NotAsked
 from ams.push.upstream import Gone, NotTaken, PushHandOut, Target, Verdict
-
-logger = structlog.get_logger("ams.push")
 
 _SPARE_SECONDS = 10  # by which a lease outlives a delivery, to store the outcome
 
@@ -32,12 +28,10 @@ class ParallelCycle(TargetCycle):
             raise ValueError(PARALLEL_ELSEWHERE)
         super().__init__(target, means, report)
         self._hand_outs = means.upstream.hand_outs
-        self._under_way: set[asyncio.Task[None]] = set()
         self._pause: int | None = None  # milliseconds to wait before anything more is sent
         self._wave = 0  # raised by each endpoint failure: failures of deliveries that began before are ignored
         self._refused = 0  # messages in a row that were refused
         self._freed = asyncio.Event()  # something that was under way has ended
-        self._ended = asyncio.Event()  # nothing more is to be sent
 
     @property
     def outstanding(self) -> int:
@@ -49,32 +43,17 @@ class ParallelCycle(TargetCycle):
         """True while messages are being sent or acknowledged."""
         return bool(self._under_way)
 
-    def end(self) -> None:
-        """Start no more deliveries; those under way continue."""
-        self._ended.set()
-
-    async def rest(self) -> None:
-        """Wait for deliveries under way."""
-        while self._under_way:
-            await asyncio.wait(self._under_way)
-
-    async def abandon(self) -> None:
-        """Cancel deliveries under way, and give their messages back."""
-        for delivery in self._under_way:
-            delivery.cancel()
-        await self.rest()
-
     async def step(self) -> None:
         """Start a delivery, or wait for a slot, the end of a pause, or messages."""
         try:
             if self._pause is not None:
                 wait, self._pause = self._pause, None
                 self._report.waiting(self._means.clock.wall() + wait)
-                await self._unless_ended(self._means.sleep(wait / 1000))
+                await wait_for_first(self._means.sleep(wait / 1000), self.ended.wait())
                 self._report.waiting(None)
             elif len(self._under_way) >= self._room:
                 self._freed.clear()
-                await self._unless_ended(self._freed.wait())
+                await wait_for_first(self._freed.wait(), self.ended.wait())
             elif found := await self._lease():
                 for each in found:
                     self._start(each)
@@ -83,9 +62,9 @@ class ParallelCycle(TargetCycle):
                     self._refused = 0
                     self._succeed()
                     self._report.note_recovery()
-                await self._unless_ended(self._hand_outs.wait(self._target))
+                await wait_for_first(self._hand_outs.wait(self._target), self.ended.wait())
         except Exception as error:
-            self._note(error, CONSUME)
+            self._pause = self._wait_after(error, CONSUME)
 
     @property
     def _room(self) -> int:
@@ -96,20 +75,10 @@ class ParallelCycle(TargetCycle):
         """Lease messages for one delivery, or for several if their attempts differ; give back the excess."""
         self._means.require_lease()
         found = await self._hand_outs.lease(self._target, max_messages=self.batch, max_bytes=retry.MAX_BYTES)
-        room = 0 if self._ended.is_set() else self._room - len(self._under_way)
+        room = 0 if self.ended.is_set() else self._room - len(self._under_way)
         for each in found[room:]:
             self._hand_outs.release(self._target, each)
         return list(found[:room])
-
-    async def _unless_ended(self, waiting: Awaitable[object]) -> None:
-        first, end = asyncio.ensure_future(waiting), asyncio.ensure_future(self._ended.wait())
-        try:
-            await asyncio.wait((first, end), return_when=asyncio.FIRST_COMPLETED)
-            if first.done():
-                first.result()
-        finally:
-            first.cancel()
-            end.cancel()
 
     def _start(self, hand_out: PushHandOut) -> None:
         def over(delivery: asyncio.Task[None]) -> None:
@@ -131,7 +100,7 @@ class ParallelCycle(TargetCycle):
         except Exception as error:
             if wave == self._wave or isinstance(error, Gone):
                 self._wave += 1
-                self._note(error, ACKNOWLEDGE)
+                self._pause = self._wait_after(error, ACKNOWLEDGE)
         finally:
             self._hand_outs.release(self._target, hand_out)  # settled messages stay settled
 
@@ -153,46 +122,37 @@ class ParallelCycle(TargetCycle):
             self._refused = 0
             self._accept(len(messages), outcome, limit)
             return True
-        if is_google:
-            return await self._nack(hand_out, wave, outcome)
+        return await self._not_accepted(hand_out, wave, outcome)
+
+    async def _not_accepted(self, hand_out: PushHandOut, wave: int, outcome: AttemptOutcome) -> bool:
+        messages, answer = hand_out.messages, outcome.answer
+        is_google = self._target.config.google is not None
         self.batch = retry.half_batch(len(messages))
-        answer = outcome.answer
         if answer is None:
             self._report_failure(SEND, outcome.error)
+            if is_google:
+                await self._fail(hand_out, 0, outcome.error)
             self._blame_endpoint(wave)
             return False
-        if answer.status == retry.GONE:
-            self.end()
+        if answer.status == retry.GONE and not is_google:
             self._stop_for_good(answer)
             return False
         said = self._note_refusal(messages, answer, outcome.error)
-        if answer.status in retry.NOT_OF_THE_MESSAGE:
-            self._blame_by_answer(answer, wave)
-            return False
-        if len(messages) > 1:
+        is_of_endpoint = answer.status in retry.NOT_OF_THE_MESSAGE
+        if len(messages) > 1 and not is_of_endpoint:
             middle = len(messages) // 2
             for part in (hand_out.part(0, middle), hand_out.part(middle, len(messages))):
-                if self._ended.is_set() or not await self._deliver(part, wave):
+                if self.ended.is_set() or not await self._deliver(part, wave):
                     return False
             return True
-        await self._fail(hand_out, answer.status, said)
-        self._count_refusal(wave)
-        return wave == self._wave
-
-    async def _nack(self, hand_out: PushHandOut, wave: int, outcome: AttemptOutcome) -> bool:
-        """Count a failure of a message after any bad outcome, as Google's clients expect."""
-        answer = outcome.answer
-        if answer is None:
-            self._report_failure(SEND, outcome.error)
-            await self._fail(hand_out, 0, outcome.error)
-            self._blame_endpoint(wave)
-            return False
-        said = self._note_refusal(hand_out.messages, answer, outcome.error)
-        await self._fail(hand_out, answer.status, said)
-        if answer.status in retry.NOT_OF_THE_MESSAGE:
-            self._blame_by_answer(answer, wave)
+        if is_google or not is_of_endpoint:
+            await self._fail(hand_out, answer.status, said)
+        if is_of_endpoint:
+            self._blame_endpoint(wave, asked=answer.retry_after if answer.status in retry.ASKS_FOR_TIME else None)
         else:
-            self._count_refusal(wave)
+            self._refused += 1
+            if self._refused >= self._at_once:  # as many in a row as slots are taken as the endpoint's fault
+                self._blame_endpoint(wave)
         return wave == self._wave
 
     async def _fail(self, hand_out: PushHandOut, status: int, said: str) -> None:
@@ -201,15 +161,6 @@ class ParallelCycle(TargetCycle):
         self._means.require_lease()
         await self._hand_outs.fail(self._target, hand_out, Milliseconds(wait), verdict)
 
-    def _count_refusal(self, wave: int) -> None:
-        """Count a refusal; as many in a row as slots are taken as the endpoint's fault."""
-        self._refused += 1
-        if self._refused >= self._at_once:
-            self._blame_endpoint(wave)
-
-    def _blame_by_answer(self, answer: EndpointAnswer, wave: int) -> None:
-        self._blame_endpoint(wave, asked=answer.retry_after if answer.status in retry.ASKS_FOR_TIME else None)
-
     def _blame_endpoint(self, wave: int, wait: int | None = None, asked: float | None = None) -> None:
         """Pause all deliveries, once per wave: for `wait` milliseconds, or by the policy and the `asked` seconds."""
         if wave != self._wave:
@@ -217,8 +168,3 @@ class ParallelCycle(TargetCycle):
         self._wave += 1
         usual = self._wait(asked)
         self._pause = usual if wait is None else wait
-
-    def _note(self, error: Exception, what: str) -> None:
-        self._pause = self._wait_after(error, what)
-        if self.gone:
-            self.end()

@@ -61,25 +61,21 @@ class DeliveryTally:
         return self.total, self.each.setdefault(path, Sums())
 
 
+@dataclass(slots=True, eq=False)
 class WorkerReport:
     """State and counters of one worker. Times are milliseconds since the epoch."""
 
-    __slots__ = (
-        "_attempts", "_last_failure", "_last_success", "_next_attempt", "_path", "_stopped", "_sums", "_tally",
-        "_undecodable", "changed", "failure",
-    )  # fmt: skip
-
-    def __init__(self, path: str, tally: DeliveryTally) -> None:
-        self._path, self._tally = path, tally
-        self._sums = Sums()
-        self._attempts: deque[Attempt] = deque(maxlen=MAX_ATTEMPTS_KEPT)
-        self.failure: Failure | None = None  # the present one
-        self._last_failure: Failure | None = None
-        self._last_success: int | None = None
-        self._next_attempt: int | None = None
-        self._stopped = False
-        self._undecodable = 0
-        self.changed = True  # whether anything happened since this was set to False
+    _path: str
+    _tally: DeliveryTally
+    failure: Failure | None = None  # the present one
+    changed: bool = True  # whether anything happened since this was set to False
+    _sums: Sums = field(default_factory=Sums)
+    _attempts: deque[Attempt] = field(default_factory=lambda: deque(maxlen=MAX_ATTEMPTS_KEPT))
+    _last_failure: Failure | None = None
+    _last_success: int | None = None
+    _next_attempt: int | None = None
+    _stopped: bool = False
+    _undecodable: int = 0
 
     def note_attempt(self, attempt: Attempt) -> None:
         """Record a request, and whether it succeeded."""

@@ -69,10 +69,8 @@ def policy_of(config: PushConfig) -> Policy:
 
 def after_success(policy: Policy, state: FailureHistory) -> FailureHistory:
     """Return the state after a delivery, or after a pull that found nothing."""
-    if policy.type != SLOWSTART:
-        return state if not state.failures else FailureHistory()
-    last = SLOWSTART_FIRST if state.failures else max(state.last // 2, SLOWSTART_LEAST)
-    return state if not state.failures and last == state.last else FailureHistory(0, last)
+    is_first = policy.type != SLOWSTART or state.failures
+    return FailureHistory(0, SLOWSTART_FIRST if is_first else max(state.last // 2, SLOWSTART_LEAST))
 
 
 def next_backoff(
@@ -82,10 +80,9 @@ def next_backoff(
     state = FailureHistory(
         state.failures + 1, min(state.last * 2, SLOWSTART_MOST) if policy.type == SLOWSTART else state.last
     )
-    if policy.type == EXPONENTIAL:
-        delay = int(longest_delay(policy, state) * random)  # full jitter
-    else:
-        delay = _add_jitter(longest_delay(policy, state), random)
+    longest = longest_delay(policy, state)
+    # Full jitter for exponential backoff, a little for the others.
+    delay = int(longest * random) if policy.type == EXPONENTIAL else _add_jitter(longest, random)
     if retry_after is None:
         return state, delay
     # Jitter: many subscriptions get the same answer.
@@ -179,5 +176,4 @@ class Refusals:
             self._forget_before(last.offset + 1)
 
     def _forget_before(self, offset: int) -> None:
-        for each in [each for each in self._counts if each < offset]:
-            del self._counts[each]
+        self._counts = {each: count for each, count in self._counts.items() if each >= offset}

@@ -116,15 +116,6 @@ class _Cycle(TargetCycle):
             return None
         return self._wait(answer.retry_after if answer.status in retry.ASKS_FOR_TIME else None)
 
-    def end(self) -> None:
-        """Do nothing: the present step is finished."""
-
-    async def rest(self) -> None:
-        """Do nothing: between two steps nothing is under way."""
-
-    async def abandon(self) -> None:
-        """Do nothing: a delivery ends with the task of the worker."""
-
 
 class DeliveryWorker:
     """Delivers one target until it is drained, its subscription is deleted, or its endpoint is gone (410)."""
@@ -134,7 +125,6 @@ class DeliveryWorker:
         self._tell_gone = gone
         self.report = WorkerReport(target.path, means.tally)
         self._task: asyncio.Task[None] | None = None
-        self._ending = False
         self._cycle: _Cycle | ParallelCycle | None = None
         try:
             self._cycle = (ParallelCycle if target.is_parallel else _Cycle)(target, means, self.report)
@@ -147,11 +137,10 @@ class DeliveryWorker:
 
     async def drain(self, seconds: float) -> None:
         """Stop pulling, finish and acknowledge deliveries in flight for at most so many seconds, then end (P8)."""
-        self._ending = True
         if self._task is None:
             return
         if self._cycle is not None:
-            self._cycle.end()
+            self._cycle.ended.set()
             if self._cycle.in_flight:
                 await asyncio.wait({self._task}, timeout=seconds)
         self._task.cancel()
@@ -172,10 +161,10 @@ class DeliveryWorker:
             return
         if after:
             await self._means.sleep(after)
-        while not (self._ending or cycle.gone or cycle.stopped):
+        while not cycle.ended.is_set():
             try:
                 wait = await cycle.step()
-                if wait is not None and not self._ending:
+                if wait is not None and not cycle.ended.is_set():
                     self.report.waiting(self._means.clock.wall() + wait)
                     await self._means.sleep(wait / 1000)
                     self.report.waiting(None)

@@ -172,7 +172,6 @@ class Workers:
         self._on_ended(worker)
 
     def _on_ended(self, worker: DeliveryWorker) -> None:
-        """Start a worker that waited for the end of this one."""
         target = worker.target
         self._draining.discard(worker)
         if self._running.get(target.path) is not worker:

@@ -13,7 +13,7 @@ import pytest
 from grpc_health.v1 import health_pb2
 
 from ams.app.push_server.selection import NO_WORKER_TEXT, OK, ByActivation, Condition, Follower
-from ams.app.push_server.service import AccessList, Health, listening
+from ams.app.push_server.service import AccessList, PushService, listening
 from ams.app.push_server.settings import PushSettings
 from ams.client import AsyncClient
 from ams.core.errors import BadSettings
@@ -171,7 +171,7 @@ async def test_a_server_that_starts_answers_nothing_but_its_state(path: str) -> 
 async def test_a_change_while_a_watch_sends_its_answer_is_sent_next() -> None:
     condition = Condition(OK)
     request, context = health_pb2.HealthCheckRequest(), AsyncMock()
-    watching = Health(condition).watch(request, context)
+    watching = PushService(AsyncMock(), condition).watch(request, context)
 
     first = await anext(watching)
     for _ in range(3):

@@ -170,11 +170,7 @@ def draft(target: str) -> Iterator[str]:
         except OSError:
             raise Unusable(f"another backup is writing to {path}") from None
         try:
-            for entry in os.scandir(path):
-                if entry.is_dir(follow_symlinks=False):
-                    shutil.rmtree(entry.path)
-                else:
-                    os.unlink(entry.path)
+            _clear(path)
             yield path
             os.rename(path, target)
             Disk().sync_folder(os.path.dirname(target))
@@ -234,17 +230,15 @@ def _fill(backup: str, data: str, made: Manifest) -> None:
         sync_folders(data)
         write_whole(Disk(), os.path.join(data, MARKER), f"{VERSION}\n".encode())
     except BaseException:
-        _clear(data)
+        with contextlib.suppress(OSError):
+            _clear(data)
         raise
 
 
-def _clear(data: str) -> None:
-    """Remove the copied files, but not the folder (it may be a mount point), nor its mark."""
-    for entry in os.scandir(data):
-        if entry.name == RESTORING:
-            continue
+def _clear(folder: str) -> None:
+    """Remove what a folder has, but not the folder (it may be a mount point), nor the mark of a restore."""
+    for entry in os.scandir(folder):
         if entry.is_dir(follow_symlinks=False):
-            shutil.rmtree(entry.path, ignore_errors=True)
-        else:
-            with contextlib.suppress(OSError):
-                os.unlink(entry.path)
+            shutil.rmtree(entry.path)
+        elif entry.name != RESTORING:
+            os.unlink(entry.path)

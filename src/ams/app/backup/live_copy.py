@@ -15,28 +15,18 @@ answered before the backup began is missing. The copying itself follows, from th
 
 import contextlib
 import errno
+import glob
 import os
 import sqlite3
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
 import msgspec
 
 from ams import __version__
-from ams.app.backup.files import (
-    FORMAT,
-    MANIFEST,
-    BackupEntry,
-    DatabaseCopy,
-    Manifest,
-    copy_file,
-    draft,
-    entry_of,
-    lock_database,
-    sync_folders,
-)
+from ams.app.backup import files
 from ams.app.backup.protocol import SOCKET, KeptFiles, keep
 from ams.core.clock import Clock, Milliseconds, SystemClock, publish_time
 from ams.core.errors import Unusable
@@ -47,7 +37,7 @@ from ams.storage.log.embedded import LogFile, parts_in
 SECRETS = ("token.key", "admin.token", "server.key", "authn.key", "authn.seal", "authn-tls/server.key")
 """Files that grant access by themselves; left out on demand."""
 _TOKEN_KEY = SECRETS[0]
-_SKIPPED_FILES = ("lock", "authn.lock", "reserve", "authn-reserve", SOCKET, MARKER, MANIFEST)
+_SKIPPED_FILES = ("lock", "authn.lock", "reserve", "authn-reserve", SOCKET, MARKER, files.MANIFEST)
 _DATABASE = "registry.db"
 _AUTHN_DATABASE, _AUTHN_TLS = "authn.db", "authn-tls"  # of the certificate service, if it uses the folder too
 
@@ -55,12 +45,12 @@ _AUTHN_DATABASE, _AUTHN_TLS = "authn.db", "authn-tls"  # of the certificate serv
 @dataclass(frozen=True, slots=True)
 class _Moment:
     time: Milliseconds
-    registry: DatabaseCopy
-    authn: DatabaseCopy | None  # the certificate service's, of another moment
+    registry: files.DatabaseCopy
+    authn: files.DatabaseCopy | None  # the certificate service's, of another moment
     parts: Sequence[LogFile]
 
 
-def take(data: str, target: str, *, with_key: bool = True, clock: Clock | None = None) -> Manifest:
+def take(data: str, target: str, *, with_key: bool = True, clock: Clock | None = None) -> files.Manifest:
     """Copy the data folder `data` to the new folder `target`; blocking. Its service may run or not.
 
     Without `with_key` the files that grant access (`SECRETS`) are left out. Raises `Unusable`; then `target` does not
@@ -81,7 +71,7 @@ def take(data: str, target: str, *, with_key: bool = True, clock: Clock | None =
     try:
         with (
             _source(folder) as source,
-            draft(target) as path,
+            files.draft(target) as path,
             _moment(folder, source, clock or SystemClock()) as moment,
         ):
             _check_room(folder, moment, path)
@@ -93,49 +83,30 @@ def take(data: str, target: str, *, with_key: bool = True, clock: Clock | None =
         raise Unusable(f"the backup could not be made: {error}; nothing is left of it") from error
 
 
-@dataclass(frozen=True, slots=True)
-class _LockedFolder:
-    """A folder without a running service, locked so that none starts."""
-
-    folder: Folder
-
-    def parts(self) -> Sequence[LogFile]:
-        return parts_in(self.folder.log)
-
-    def confirm(self) -> None:
-        """Do nothing: no other process has the folder."""
-
-    def get_on(self) -> None:
-        """Do nothing: no service waits."""
-
-
-_Source = KeptFiles | _LockedFolder
-
-
 @contextlib.contextmanager
-def _source(folder: Folder) -> Iterator[_Source]:
-    """Ask the service to keep the files, or lock the folder if none runs."""
+def _source(folder: Folder) -> Iterator[KeptFiles | None]:
+    """Yield the service that keeps its files; None: none runs, and the folder is locked so that none starts."""
     if is_in_use(folder.path):
         with closing(keep(folder.path)) as kept:
             yield kept
         return
     taken = Folder.take(folder.path)
     try:
-        yield _LockedFolder(taken)
+        yield None
     finally:
         taken.release()
 
 
 @contextlib.contextmanager
-def _moment(folder: Folder, source: _Source, clock: Clock) -> Iterator[_Moment]:
+def _moment(folder: Folder, source: KeptFiles | None, clock: Clock) -> Iterator[_Moment]:
     if not os.path.exists(folder.registry):
         raise Unusable(f"{folder.registry} is missing: there is nothing to back up")
     with contextlib.ExitStack() as held:
-        with lock_database(folder.registry):
-            parts = source.parts()
-            registry = held.enter_context(closing(DatabaseCopy(folder.registry)))
+        with files.lock_database(folder.registry):
+            parts = source.parts() if source else parts_in(folder.log)
+            registry = held.enter_context(closing(files.DatabaseCopy(folder.registry)))
         authn = folder.place(_AUTHN_DATABASE)
-        beside = held.enter_context(closing(DatabaseCopy(authn))) if os.path.exists(authn) else None
+        beside = held.enter_context(closing(files.DatabaseCopy(authn))) if os.path.exists(authn) else None
         yield _Moment(clock.wall(), registry, beside, parts)
 
 
@@ -151,46 +122,43 @@ def _check_room(folder: Folder, moment: _Moment, path: str) -> None:
         raise OSError(errno.ENOSPC, f"{needed:,} bytes are needed and {free:,} are free", path)
 
 
-def _copy(folder: Folder, source: _Source, moment: _Moment, path: str, *, with_key: bool) -> Manifest:
+def _copy(folder: Folder, source: KeptFiles | None, moment: _Moment, path: str, *, with_key: bool) -> files.Manifest:
     """Copy everything. The marker, which makes it a data folder, is written last."""
-    files: list[BackupEntry] = []
+    get_on = source.get_on if source else lambda: None
+    entries: list[files.BackupEntry] = []
     for name, snapshot in ((_DATABASE, moment.registry), (_AUTHN_DATABASE, moment.authn)):
         if snapshot is not None:
-            snapshot.write_to(os.path.join(path, name), source.get_on)
-            files.append(entry_of(path, name))
+            snapshot.write_to(os.path.join(path, name), get_on)
+            entries.append(files.entry_of(path, name))
     for part in moment.parts:
         name = os.path.join("log", part.name)
-        files.append(copy_file(os.path.join(folder.log, part.name), path, name, part.length, source.get_on))
-    files += _copy_others(folder, source, path, with_key)
-    source.confirm()
-    made = Manifest(
-        format=FORMAT,
+        entries.append(files.copy_file(os.path.join(folder.log, part.name), path, name, part.length, get_on))
+    entries += _copy_others(folder, get_on, path, with_key)
+    if source:
+        source.confirm()
+    made = files.Manifest(
+        format=files.FORMAT,
         ams=__version__,
         layout=VERSION,
         registry=str(moment.registry.scalar("SELECT version_num FROM alembic_version")),
         taken=publish_time(moment.time),
         taken_ms=moment.time,
-        token_key=any(each.name == _TOKEN_KEY for each in files),
-        files=files,
+        token_key=any(each.name == _TOKEN_KEY for each in entries),
+        files=entries,
     )
-    write_whole(Disk(), os.path.join(path, MANIFEST), msgspec.json.format(msgspec.json.encode(made), indent=1))
-    sync_folders(path)
+    write_whole(Disk(), os.path.join(path, files.MANIFEST), msgspec.json.format(msgspec.json.encode(made), indent=1))
+    files.sync_folders(path)
     write_whole(Disk(), os.path.join(path, MARKER), f"{VERSION}\n".encode())
     return made
 
 
-def _copy_others(folder: Folder, source: _Source, path: str, with_key: bool) -> Iterator[BackupEntry]:
-    for name in (*sorted(os.listdir(folder.path)), *_names_in(folder, _AUTHN_TLS)):
+def _copy_others(folder: Folder, get_on: Callable[[], None], path: str, with_key: bool) -> Iterator[files.BackupEntry]:
+    below = glob.glob(os.path.join(_AUTHN_TLS, "*"), root_dir=folder.path, include_hidden=True)
+    for name in (*sorted(os.listdir(folder.path)), *sorted(below)):
         is_database = name.startswith((_DATABASE, _AUTHN_DATABASE))
         is_secret = name.startswith(SECRETS) and not with_key
         if is_database or is_secret or name in _SKIPPED_FILES or name.endswith(NEW):
             continue
         with contextlib.suppress(FileNotFoundError):
             if stat.S_ISREG(os.lstat(folder.place(name)).st_mode):
-                yield copy_file(folder.place(name), path, name, get_on=source.get_on)
-
-
-def _names_in(folder: Folder, below: str) -> list[str]:
-    with contextlib.suppress(FileNotFoundError):
-        return [os.path.join(below, name) for name in sorted(os.listdir(folder.place(below)))]
-    return []
+                yield files.copy_file(folder.place(name), path, name, get_on=get_on)

@@ -89,7 +89,6 @@ async def _answer(
 async def _answer_requests(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, files: _Files, silent_seconds: float
 ) -> None:
-    """Answer until the client closes. Raises `TimeoutError` when the client neither sends nor reads in time."""
     while line := await _read_question(reader, silent_seconds):
         question = line.strip()
         if question == b"keep":

@@ -82,9 +82,4 @@ def lines(file: IO[bytes], path: str) -> Iterator[tuple[int, AnyLine]]:
         try:
             yield number, decode_line(data)
         except InvalidInput as error:
-            raise bad_line(path, number, error) from None
-
-
-def bad_line(path: str, number: int, error: InvalidInput) -> Unusable:
-    """Return the error for an invalid line."""
-    return Unusable(f"{path}, line {number}: {error.message}")
+            raise Unusable(f"{path}, line {number}: {error.message}") from None

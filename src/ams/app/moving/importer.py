@@ -68,14 +68,15 @@ class _Importing:
         self._target, self._progress, self._messages_only = target, progress, messages_only
         self._log = target.log
         self._rules = LineRules()
-        self._lines = _Lines(validate_lines(lines(file, path), path, self._rules))
+        self._lines = validate_lines(lines(file, path), path, self._rules)
+        self._next: AnyLine | None = next(self._lines, None)
         self._expected: int | None = None
         self._done = 0
 
     async def store_all(self) -> Mapping[str, int]:
         logs, lost = {}, 0
-        while isinstance(self._lines.next, Header | Log | Lost):
-            line = self._lines.take()
+        while isinstance(self._next, Header | Log | Lost):
+            line = self._take()
             if isinstance(line, Header):
                 self._expected = line.messages
             elif isinstance(line, Log):
@@ -113,10 +114,10 @@ class _Importing:
         """Yield the next messages, except those below `start`, which an earlier import stored."""
         batch: list[Stored] = []
         size = 0
-        while isinstance(line := self._lines.next, Message):
+        while isinstance(line := self._next, Message):
             made = made_message(line.data, line.attributes, line.ordering_key)
             each = Stored(Offset(line.offset), Milliseconds(line.time), made.fragment)
-            self._lines.take()
+            self._take()
             self._done += 1
             if each.offset < start:
                 continue
@@ -129,9 +130,15 @@ class _Importing:
         if batch:
             yield batch
 
+    def _take(self) -> AnyLine:
+        taken = self._next
+        assert taken is not None
+        self._next = next(self._lines, None)
+        return taken
+
     def _registry_lines(self) -> Iterator[Line]:
-        while self._lines.next is not None:
-            line = self._lines.take()
+        while self._next is not None:
+            line = self._take()
             if not isinstance(line, End):
                 yield line
 
@@ -171,18 +178,6 @@ async def fill(
         asyncio.run_coroutine_threadsafe(finish(filling), loop).result()
 
     await target.registry.fill(lines, logs, finish_on_loop)
-
-
-class _Lines:
-    def __init__(self, lines: Iterator[AnyLine]) -> None:
-        self._lines = lines
-        self.next: AnyLine | None = next(lines, None)
-
-    def take(self) -> AnyLine:
-        taken = self.next
-        assert taken is not None
-        self.next = next(self._lines, None)
-        return taken
 
 
 async def _run_all(work: Callable[[T], Awaitable[None]], items: Iterable[T]) -> None:

@@ -5,12 +5,12 @@ with its messages.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from datetime import date
 from typing import Any, NamedTuple
 
-from ams.app.moving.files import bad_line
+from ams.core import push_config
 from ams.core.ack_ids import MIN_ACK_DEADLINE
 from ams.core.errors import InvalidInput, Unusable
 from ams.core.issuer import validate as checked_issuer
@@ -18,54 +18,19 @@ from ams.core.messages import MAX_ORDERING_KEY, is_ordering_key
 from ams.core.names import checked_name, checked_resource_name, is_uuid
 from ams.core.parallel_options import check as check_options
 from ams.core.public_keys import PublicKey
-from ams.core.push_config import (
-    HTTP_ENDPOINT,
-    MATTERMOST,
-    MAX_ATTEMPTS,
-    MAX_OUTSTANDING,
-    PushConfig,
-    check_google_form,
-    is_https,
-    is_local_http,
-)
 from ams.core.quotas import changed_limits
 from ams.core.rights import validate as checked_rights
 from ams.core.urls import has_credentials
 from ams.push import delivery_request
-from ams.storage.export_format import (
-    FORMAT,
-    AnyLine,
-    Binding,
-    Day,
-    End,
-    Header,
-    Issuer,
-    Line,
-    Log,
-    Lost,
-    Membership,
-    Message,
-    NamedToken,
-    Project,
-    Registration,
-    Schema,
-    Snapshot,
-    Subscription,
-    Topic,
-    User,
-    kind,
-)
+from ams.storage import export_format as export
+from ams.storage.export_format import AnyLine, Line, kind
 from ams.storage.registry.logins import issuer_on
 
 Name = tuple[str, str]  # of something in a project: the project's name and its own
 
-_ORDER: tuple[tuple[type[Line], ...], ...] = (
-    (Header,), (Log, Message), (Lost,), (User,), (Project,), (Membership,), (Schema,), (Topic,), (Subscription,),
-    (Snapshot,), (Registration,), (NamedToken,), (Binding,), (Issuer,), (End,),
-)  # fmt: skip
-_PLACE = {each: place for place, kinds in enumerate(_ORDER) for each in kinds}
-_SINGLE_LINES = (Header, Lost, End)
+_SINGLE_LINES = (export.Header, export.Lost, export.End)
 _LEFT_OUT_TEXT = "left out"  # placeholder for an issuer's secret in a file without secrets
+_USER_FIELDS = ("user", "created_by", "modified_by")  # names of users on earlier lines
 MAX_SPAN_MESSAGES = 2**32  # from a subscription's offset to its last acknowledged message: more would take gigabytes
 MAX_SECRETS = 2  # of a push subscription: the current one and, for a while, the previous one
 
@@ -73,6 +38,13 @@ MAX_SECRETS = 2  # of a push subscription: the current one and, for a while, the
 class _Log(NamedTuple):
     number: int  # of its line
     id: str | None
+
+
+class _Rule(NamedTuple):
+    place: int  # in the order of kinds
+    check: Callable[[Any], None]
+    has_identity: bool  # of its own; that of a topic may be its log's
+    users: list[str]  # its fields that name users
 
 
 class LineRules:
@@ -89,18 +61,25 @@ class LineRules:
         self._log: Name | None = None  # the log of the current messages
         self._end = self._time = 0
         self._seen: set[tuple[object, ...]] = set()  # keys that may occur once in a file, after their kind
-        self._judge: Mapping[type[Line], Callable[[Any], None]] = {
-            Header: self._header, Log: self._begin_log, Message: self._message, Lost: lambda line: None,
-            User: self._user, Project: self._project, Membership: self._membership, Schema: self._schema,
-            Topic: self._topic, Subscription: self._subscription, Snapshot: self._snapshot,
-            Registration: self._registration, NamedToken: self._named_token, Binding: self._binding,
-            Issuer: self._issuer, End: self._finish,
-        }  # fmt: skip
+        order: tuple[dict[type[Line], Callable[[Any], None]], ...] = (
+            {export.Header: self._header}, {export.Log: self._begin_log, export.Message: self._message},
+            {export.Lost: lambda line: None}, {export.User: self._user}, {export.Project: self._project},
+            {export.Membership: self._membership}, {export.Schema: self._schema}, {export.Topic: self._topic},
+            {export.Subscription: self._subscription}, {export.Snapshot: self._snapshot},
+            {export.Registration: self._registration}, {export.NamedToken: self._named_token},
+            {export.Binding: self._binding}, {export.Issuer: self._issuer}, {export.End: self._finish},
+        )  # fmt: skip
+        self._rules: dict[type[Line], _Rule] = {}
+        for place, checks in enumerate(order):
+            for each, check in checks.items():
+                fields = each.__struct_fields__
+                has_identity = "id" in fields and each not in (export.Log, export.Topic)
+                self._rules[each] = _Rule(place, check, has_identity, [name for name in _USER_FIELDS if name in fields])
 
     def see(self, line: AnyLine, number: int) -> None:
         """Validate the next line."""
         self._number = number
-        place = _PLACE[type(line)]
+        place, check, has_identity, users = self._rules[type(line)]
         if place != self._place:
             if self.has_ended:
                 raise InvalidInput("nothing may follow the end")
@@ -112,16 +91,20 @@ class LineRules:
             self._leave_log()
         elif isinstance(line, _SINGLE_LINES):
             raise InvalidInput(f"a second line of kind {kind(line)}")
-        self._judge[type(line)](line)
-        if not isinstance(line, Header | End):
+        for field in users:
+            self._known_user(getattr(line, field))
+        if has_identity:
+            self._identity(kind(line).replace("_", " "), line.id)  # type: ignore[union-attr]  # it has one
+        check(line)
+        if not isinstance(line, export.Header | export.End):
             self.counts[kind(line)] += 1
 
-    def _header(self, line: Header) -> None:
-        if line.format != FORMAT:
-            raise InvalidInput(f"the file is in format {line.format}, this program reads {FORMAT}; upgrade it")
+    def _header(self, line: export.Header) -> None:
+        if line.format != export.FORMAT:
+            raise InvalidInput(f"the file is in format {line.format}, this program reads {export.FORMAT}; upgrade it")
         self._with_secrets = line.secrets
 
-    def _begin_log(self, line: Log) -> None:
+    def _begin_log(self, line: export.Log) -> None:
         self._leave_log()
         name = (checked_name("project", line.project), checked_resource_name("topic", line.topic))
         if name in self._logs:
@@ -130,7 +113,7 @@ class LineRules:
         self._logs[name] = _Log(self._number, line.id)
         self._log, self._end, self._time = name, line.first, 0
 
-    def _message(self, line: Message) -> None:
+    def _message(self, line: export.Message) -> None:
         if self._log is None:
             raise InvalidInput("a message before any log")
         if line.offset < self._end:
@@ -146,39 +129,33 @@ class LineRules:
             self._ends[self._log] = self._end
             self._log = None
 
-    def _user(self, line: User) -> None:
+    def _user(self, line: export.User) -> None:
         name = ("user", checked_name("user", line.name))
         if name in self._seen:
             raise InvalidInput(f"a second user {line.name}")
-        self._identity("user", line.id)
         if line.token:
             self._once("a token that another user has", "token", hash(line.token))
-        self._known_user(line.created_by)
         self._seen.add(name)
 
-    def _project(self, line: Project) -> None:
+    def _project(self, line: export.Project) -> None:
         self._once(f"a second project {line.name}", "project", checked_name("project", line.name))
-        self._identity("project", line.id)
-        self._known_user(line.created_by)
         _check_days(line.days)
         changed_limits({}, line.quotas)
 
-    def _membership(self, line: Membership) -> None:
-        self._known_user(line.user)
+    def _membership(self, line: export.Membership) -> None:
         self._known_project(line.project)
         refusal = f"a second membership of user {line.user} in project {line.project}"
         self._once(refusal, "membership", line.project, line.user)
 
-    def _schema(self, line: Schema) -> None:
+    def _schema(self, line: export.Schema) -> None:
         self._new_in_project("schema", line.project, line.name)
-        self._identity("schema", line.id)
         numbers = [each.revision for each in line.revisions]
         if numbers != sorted(set(numbers)):
             raise InvalidInput("revisions that do not grow")
         if line.last_revision is not None and line.last_revision <= numbers[-1]:
             raise InvalidInput("a last_revision that is not above those that are there")
 
-    def _topic(self, line: Topic) -> None:
+    def _topic(self, line: export.Topic) -> None:
         self._new_in_project("topic", line.project, line.name)
         log = self._logs.pop((line.project, line.name), None)
         if log is None:
@@ -197,9 +174,8 @@ class LineRules:
         self._check_access_list(line.authorized)
         _check_days(line.days)
 
-    def _subscription(self, line: Subscription) -> None:
+    def _subscription(self, line: export.Subscription) -> None:
         self._new_in_project("subscription", line.project, line.name)
-        self._identity("subscription", line.id)
         checked_resource_name("topic", line.topic)
         self._check_position(line.project, line.topic, line.offset, line.done)
         self._check_access_list(line.authorized)
@@ -215,22 +191,17 @@ class LineRules:
         if letters is not None:
             checked_resource_name("dead letter topic", letters.topic)
 
-    def _snapshot(self, line: Snapshot) -> None:
+    def _snapshot(self, line: export.Snapshot) -> None:
         self._new_in_project("snapshot", line.project, line.name)
         if ("topic", line.project, line.topic) not in self._seen:
             raise InvalidInput(f"topic {line.topic} is not on any line before")
         self._check_position(line.project, line.topic, line.floor, line.done)
 
-    def _registration(self, line: Registration) -> None:
-        self._identity("registration", line.id)
-        self._known_user(line.modified_by)
+    def _registration(self, line: export.Registration) -> None:
         if line.status == "pending":
             self._once(f"a second pending registration of {line.name}", "pending", line.name)
 
-    def _named_token(self, line: NamedToken) -> None:
-        self._known_user(line.user)
-        self._identity("named token", line.id)
-        self._known_user(line.created_by)
+    def _named_token(self, line: export.NamedToken) -> None:
         self._new_of_user("token", line.user, line.name)
         self._once("a hash that another named token has", "hash", line.hash)
         if line.public_key is not None:
@@ -238,17 +209,13 @@ class LineRules:
         if line.rights is not None:  # unknown actions are accepted here: a right to one does no harm
             checked_rights(line.rights, {each.action for each in line.rights})
 
-    def _binding(self, line: Binding) -> None:
-        self._known_user(line.user)
-        self._known_user(line.created_by)
+    def _binding(self, line: export.Binding) -> None:
         self._new_of_user("binding", line.user, line.name)
         if not line.issuer or not line.subject:
             raise InvalidInput("a binding to no identity: issuer and subject say which")
         self._once("a second binding to the same identity", "bound", line.issuer, line.subject)
 
-    def _issuer(self, line: Issuer) -> None:
-        self._identity("issuer", line.id)
-        self._known_user(line.created_by)
+    def _issuer(self, line: export.Issuer) -> None:
         known = issuer_on(line)
         if not self._with_secrets and not known.client_secret:
             known = replace(known, client_secret=_LEFT_OUT_TEXT)
@@ -257,7 +224,7 @@ class LineRules:
         self._once(f"a second issuer {line.name}", "issuer", line.name)
         self._once("a url that another issuer has", "url", line.url)
 
-    def _finish(self, line: End) -> None:
+    def _finish(self, line: export.End) -> None:
         for (project, topic), log in self._logs.items():
             raise InvalidInput(f"topic {topic} of project {project}, whose log is on line {log.number}, has no line")
         stated, seen = line.counts, self.counts
@@ -325,28 +292,28 @@ def validate_lines(numbered: Iterable[tuple[int, AnyLine]], path: str, rules: Li
         try:
             rules.see(line, number)
         except InvalidInput as error:
-            raise bad_line(path, number, error) from None
+            raise Unusable(f"{path}, line {number}: {error.message}") from None
         yield line
     if not rules.has_ended:
         raise Unusable(f"{path}: the last line is missing: the file was cut")
 
 
-def _check_push(line: Subscription) -> None:
+def _check_push(line: export.Subscription) -> None:
     push, is_parallel = line.push, line.parallel is not None
     if push is not None:
         _check_config(push)
         if push.dead_letter_topic == line.topic:
             raise InvalidInput("a dead letter topic that is the subscription's own")
-        if not 0 <= push.max_outstanding <= (MAX_OUTSTANDING if is_parallel else 0):
-            refusal = f"max_outstanding {push.max_outstanding}, and a parallel one has up to {MAX_OUTSTANDING}"
-            raise InvalidInput(refusal)
+        most = push_config.MAX_OUTSTANDING
+        if not 0 <= push.max_outstanding <= (most if is_parallel else 0):
+            raise InvalidInput(f"max_outstanding {push.max_outstanding}, and a parallel one has up to {most}")
         if is_parallel and push.dead_letter_topic:
             raise InvalidInput("a dead letter topic for push of a parallel subscription, which has a policy for that")
         if push.google is not None:
-            if not is_parallel or push.type != HTTP_ENDPOINT:
+            if not is_parallel or push.type != push_config.HTTP_ENDPOINT:
                 raise InvalidInput("push in Google's form that is not to an endpoint, or of one that is not parallel")
-            check_google_form(push.google, push.endpoint, is_permitted=True)
-    if line.push_secrets and (push is None or push.type != HTTP_ENDPOINT):
+            push_config.check_google_form(push.google, push.endpoint, is_permitted=True)
+    if line.push_secrets and (push is None or push.type != push_config.HTTP_ENDPOINT):
         raise InvalidInput("push_secrets without a push endpoint")
     if len(line.push_secrets) > MAX_SECRETS:
         raise InvalidInput(f"more than {MAX_SECRETS} push_secrets")
@@ -357,24 +324,24 @@ def _check_push(line: Subscription) -> None:
             raise InvalidInput(str(error)) from None
 
 
-def _check_config(push: PushConfig) -> None:
-    if push.type not in (HTTP_ENDPOINT, MATTERMOST):
+def _check_config(push: push_config.PushConfig) -> None:
+    if push.type not in (push_config.HTTP_ENDPOINT, push_config.MATTERMOST):
         raise InvalidInput(f"push of type {push.type!r}, which is none")
     if has_credentials(push.endpoint) or has_credentials(push.mattermost_url):
         raise InvalidInput("a push endpoint with a user and password in its URL")
-    is_emulators = push.google is not None and is_local_http(push.endpoint)
-    if push.type == HTTP_ENDPOINT and not (is_https(push.endpoint) or is_emulators):
+    is_emulators = push.google is not None and push_config.is_local_http(push.endpoint)
+    if push.type == push_config.HTTP_ENDPOINT and not (push_config.is_https(push.endpoint) or is_emulators):
         raise InvalidInput("a push endpoint that is no https URL")
     attempts = push.max_delivery_attempts
     if not push.dead_letter_topic and attempts:
         raise InvalidInput("max_delivery_attempts without a dead_letter_topic")
     if push.dead_letter_topic:
         checked_resource_name("dead letter topic", push.dead_letter_topic)
-        if not 1 <= attempts <= MAX_ATTEMPTS:
-            raise InvalidInput(f"max_delivery_attempts {attempts}, and there are 1 to {MAX_ATTEMPTS}")
+        if not 1 <= attempts <= push_config.MAX_ATTEMPTS:
+            raise InvalidInput(f"max_delivery_attempts {attempts}, and there are 1 to {push_config.MAX_ATTEMPTS}")
 
 
-def _check_days(days: Iterable[Day]) -> None:
+def _check_days(days: Iterable[export.Day]) -> None:
     seen: set[str] = set()
     for each in days:
         try:

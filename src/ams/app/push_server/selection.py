@@ -19,7 +19,7 @@ from itertools import islice
 import msgspec
 import structlog
 
-from ams.app.push_server.targets import InvalidTarget, Named, of_config, of_subscription, split_path
+from ams.app.push_server.targets import InvalidTarget, of_config, of_subscription, split_path
 from ams.app.push_server.upstream import unknown_route
 from ams.client import AsyncClient, wire
 from ams.client import errors as client_errors
@@ -329,7 +329,7 @@ class ByProfile(ByActivation):
         self._workers.follow(wanted.values())
         return not any(isinstance(target, client_errors.ClientError) for target in found)
 
-    async def _target(self, name: Named) -> Target | client_errors.ClientError | None:
+    async def _target(self, name: tuple[str, str]) -> Target | client_errors.ClientError | None:
         """Return the target of a subscription; the previous one if the service does not answer."""
         path = subscription_path(*name)
         try:
@@ -347,7 +347,7 @@ class ByProfile(ByActivation):
             logger.warning("subscription.unread", subscription=path, reason=error.message)
             return self._read.get(path) or error
 
-    async def _fetch_subscription(self, name: Named) -> wire.Subscription:
+    async def _fetch_subscription(self, name: tuple[str, str]) -> wire.Subscription:
         pauses, call = Pauses(_RETRY_BACKOFF, self._random.random), wire.get_subscription(*name)
         for _ in range(_TRIES - 1):
             try:
@@ -359,7 +359,7 @@ class ByProfile(ByActivation):
         return await self._client.call(call)
 
 
-def _subscription_names(profile: _Profile) -> Iterable[Named]:
+def _subscription_names(profile: _Profile) -> Iterable[tuple[str, str]]:
     for membership in profile.projects:
         for subscription in membership.subscriptions:
             with contextlib.suppress(InvalidTarget):

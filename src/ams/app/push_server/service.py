@@ -25,25 +25,13 @@ from ams.core.distinguished_names import normalise_name, of_certificate
 from ams.core.errors import BadSettings, Unusable
 from ams.push.report import text
 from ams.push.rpc import push_service_pb2 as pb
-from ams.push.rpc.wire import (
-    ACTIVATE,
-    CHECK,
-    DEACTIVATE,
-    HEALTH,
-    SERVICE,
-    STATUS,
-    SUBSCRIPTION_STATUS,
-    WATCH,
-    Method,
-    authorities,
-    read_file,
-)
+from ams.push.rpc import wire
 from ams.wire.push import WorkerState
 
 UNAUTHORISED_TEXT = "UNAUTHORISED"
 UNREADABLE_TEXT = "The request cannot be read"
 UNHEALTHY_TEXT = "The push service is currently unable to handle any requests"
-_HEALTH_METHODS = frozenset({STATUS.path, WATCH.path})  # they report the health
+_HEALTH_METHODS = frozenset({wire.STATUS.path, wire.WATCH.path})  # they report the health
 logger = structlog.get_logger("ams.push_server")
 Context = grpc.aio.ServicerContext[Any, Any]
 STOP_SECONDS = 1.0  # for calls in flight, at a stop
@@ -97,7 +85,7 @@ class PushServerGate:
     def __init__(self, access: AccessList | None, condition: Condition) -> None:
         self._access, self._condition = access, condition
 
-    def handlers(self, service: str, answers: "Mapping[Method[Any, Any], Callable[..., Any]]") -> Any:
+    def handlers(self, service: str, answers: "Mapping[wire.Method[Any, Any], Callable[..., Any]]") -> Any:
         """Return the methods of a service for a server. Requests are parsed after the checks."""
         methods = {}
         for method, answer in answers.items():
@@ -107,7 +95,7 @@ class PushServerGate:
             methods[method.name] = kind(answer_checked, response_serializer=method.answer.SerializeToString)
         return grpc.method_handlers_generic_handler(service, methods)
 
-    def _single(self, method: Method[Any, Any], answer: Callable[[Any, Context], Awaitable[Any]]) -> Any:
+    def _single(self, method: wire.Method[Any, Any], answer: Callable[[Any, Context], Awaitable[Any]]) -> Any:
         async def answer_checked(request: bytes, context: Context) -> Any:
             began = time.monotonic()
             try:
@@ -118,14 +106,14 @@ class PushServerGate:
 
         return answer_checked
 
-    def _stream(self, method: Method[Any, Any], answer: Callable[[Any, Context], AsyncIterator[Any]]) -> Any:
+    def _stream(self, method: wire.Method[Any, Any], answer: Callable[[Any, Context], AsyncIterator[Any]]) -> Any:
         async def answer_checked(request: bytes, context: Context) -> AsyncIterator[Any]:
             async for each in answer(await self._read_admitted(method, request, context), context):
                 yield each
 
         return answer_checked
 
-    async def _read_admitted(self, method: Method[Any, Any], request: bytes, context: Context) -> Any:
+    async def _read_admitted(self, method: wire.Method[Any, Any], request: bytes, context: Context) -> Any:
         if self._access is not None and not self._access.permits(context.auth_context()):
             logger.warning("call.unauthorised", method=method.path, peer=context.peer())
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, UNAUTHORISED_TEXT)
@@ -137,35 +125,8 @@ class PushServerGate:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, UNREADABLE_TEXT)
 
 
-class Health:
-    """gRPC health. Only the whole server, `""`, is a known service."""
-
-    def __init__(self, condition: Condition) -> None:
-        self._condition = condition
-
-    async def check(self, request: Any, context: Context) -> Any:
-        """Return the health. While the server is unhealthy, no call comes so far."""
-        if request.service:
-            await context.abort(grpc.StatusCode.NOT_FOUND, "unknown service")
-        return self._now()
-
-    async def watch(self, request: Any, _context: Context) -> AsyncIterator[Any]:
-        """Yield the health, and again at every change."""
-        while True:
-            changed = self._condition.changed
-            if request.service:
-                yield health_pb2.HealthCheckResponse(status=health_pb2.HealthCheckResponse.SERVICE_UNKNOWN)
-            else:
-                yield self._now()
-            await changed.wait()
-
-    def _now(self) -> Any:
-        kinds = health_pb2.HealthCheckResponse
-        return kinds(status=kinds.SERVING if self._condition.is_ok else kinds.NOT_SERVING)
-
-
 class PushService:
-    """The methods. The gate has admitted their callers."""
+    """The methods, with those of gRPC's health. The gate has admitted their callers."""
 
     def __init__(self, follower: Follower, condition: Condition) -> None:
         self._follower, self._condition = follower, condition
@@ -211,6 +172,26 @@ class PushService:
             await context.abort(grpc.StatusCode.INTERNAL, f"{UNHEALTHY_TEXT}.{self._condition.text}")
         return pb.StatusResponse()
 
+    async def check(self, request: Any, context: Context) -> Any:
+        """Return the health of the whole server, `""`. While it is unhealthy, no call comes so far."""
+        if request.service:
+            await context.abort(grpc.StatusCode.NOT_FOUND, "unknown service")
+        return self._health()
+
+    async def watch(self, request: Any, _context: Context) -> AsyncIterator[Any]:
+        """Yield the health, and again at every change."""
+        while True:
+            changed = self._condition.changed
+            if request.service:
+                yield health_pb2.HealthCheckResponse(status=health_pb2.HealthCheckResponse.SERVICE_UNKNOWN)
+            else:
+                yield self._health()
+            await changed.wait()
+
+    def _health(self) -> Any:
+        kinds = health_pb2.HealthCheckResponse
+        return kinds(status=kinds.SERVING if self._condition.is_ok else kinds.NOT_SERVING)
+
     async def _require_state(self, path: str, context: Context) -> WorkerState:
         state = self._follower.workers.state(path)
         if state is None:
@@ -222,15 +203,18 @@ class PushService:
 async def listening(settings: PushSettings, follower: Follower, condition: Condition) -> AsyncIterator[str]:
     """Answer calls until the block ends; yields host and port. Raises `BadSettings` and `Unusable` with one line."""
     access = AccessList(settings.acl) if settings.tls_enabled else None
-    gate, service, health = PushServerGate(access, condition), PushService(follower, condition), Health(condition)
-    methods: dict[Method[Any, Any], Callable[..., Any]] = {
-        ACTIVATE: service.activate,
-        DEACTIVATE: service.deactivate,
-        SUBSCRIPTION_STATUS: service.subscription_status,
-        STATUS: service.status,
+    gate, service = PushServerGate(access, condition), PushService(follower, condition)
+    methods: dict[wire.Method[Any, Any], Callable[..., Any]] = {
+        wire.ACTIVATE: service.activate,
+        wire.DEACTIVATE: service.deactivate,
+        wire.SUBSCRIPTION_STATUS: service.subscription_status,
+        wire.STATUS: service.status,
     }
     server = grpc.aio.server(options=(*_OPTIONS, ("grpc.max_allowed_incoming_connections", MAX_CONNECTIONS)))
-    handlers = gate.handlers(SERVICE, methods), gate.handlers(HEALTH, {CHECK: health.check, WATCH: health.watch})
+    handlers = (
+        gate.handlers(wire.SERVICE, methods),
+        gate.handlers(wire.HEALTH, {wire.CHECK: service.check, wire.WATCH: service.watch}),
+    )
     server.add_generic_rpc_handlers(handlers)
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     credentials = _credentials(settings)
@@ -252,8 +236,8 @@ def _credentials(settings: PushSettings) -> grpc.ServerCredentials | None:
         return None
 
     def read_files() -> tuple[bytes, bytes, bytes]:
-        chain, key = read_file("cert", settings.cert), read_file("key", settings.key)
-        return chain, key, authorities(settings.certificate_authorities_dir)
+        chain, key = wire.read_file("cert", settings.cert), wire.read_file("key", settings.key)
+        return chain, key, wire.authorities(settings.certificate_authorities_dir)
 
     known = read_files()
 
@@ -262,13 +246,12 @@ def _credentials(settings: PushSettings) -> grpc.ServerCredentials | None:
         return grpc.ssl_server_certificate_configuration([(key, chain)], root_certificates=roots)
 
     def changed_configuration() -> Any:
-        """Return the new configuration; None to keep the present one, also if a file is bad."""
         nonlocal known
         try:
             before, known = known, read_files()
         except BadSettings as error:
             logger.error("certificate.unusable", reason=str(error))
-            return None
+            return None  # the present one goes on
         if known == before:
             return None
         logger.info("certificate.loaded", chain=settings.cert)

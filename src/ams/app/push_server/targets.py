@@ -2,27 +2,16 @@
 
 import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
 from ams.client import wire
+from ams.core import push_config
 from ams.core.ack_ids import DEFAULT_ACK_DEADLINE
 from ams.core.names import is_name, is_resource_name
 from ams.core.parallel_options import PARALLEL
-from ams.core.push_config import (
-    AUTOGEN,
-    DEFAULT_PERIOD,
-    DISABLED,
-    EXPONENTIAL,
-    HTTP_ENDPOINT,
-    LINEAR,
-    MATTERMOST,
-    MAX_MESSAGES,
-    SLOWSTART,
-    PushConfig,
-    is_https,
-)
+from ams.core.push_config import AUTOGEN, DISABLED, HTTP_ENDPOINT, MATTERMOST, SLOWSTART, PushConfig
 from ams.core.urls import has_credentials
 from ams.push.rpc import push_service_pb2 as pb
 from ams.push.upstream import Target
@@ -37,19 +26,12 @@ class InvalidTarget(Exception):
     """The target cannot be delivered; the text has the reason, without secrets."""
 
 
-class Named(NamedTuple):
-    """The parts of a subscription's resource name."""
-
-    project: str
-    subscription: str
-
-
-def split_path(path: str) -> Named:
-    """Parse a resource name `/projects/P/subscriptions/S`. Raises `InvalidTarget`."""
+def split_path(path: str) -> tuple[str, str]:
+    """Return project and name of a subscription `/projects/P/subscriptions/S`. Raises `InvalidTarget`."""
     found = _PATH.fullmatch(path)
     if found is None or not is_name(found[1]) or not is_resource_name(found[2]):
         raise InvalidTarget(f"Invalid subscription, {path[:300]!r}")
-    return Named(found[1], found[2])
+    return found[1], found[2]
 
 
 def of_message(activated: pb.Subscription) -> Target:
@@ -95,21 +77,21 @@ def of_config(shown: Mapping[str, Any]) -> PushConfig | None:
         return None
     if config.type not in (HTTP_ENDPOINT, MATTERMOST):
         raise InvalidTarget(f"Invalid argument, push type {config.type!r} not yet implemented")
-    return _push_config(config, LINEAR)
+    return _push_config(config, push_config.LINEAR)
 
 
 def _push_config(sent: ShownConfig, usual_policy: str = "") -> PushConfig:
     policy = sent.retry_policy.type or usual_policy
-    if sent.type == HTTP_ENDPOINT and not is_https(sent.push_endpoint):
+    if sent.type == HTTP_ENDPOINT and not push_config.is_https(sent.push_endpoint):
         raise InvalidTarget(f"Invalid push endpoint, {_why_not_https(sent.push_endpoint)}")
     if sent.type == MATTERMOST and not sent.mattermost_url:
         raise InvalidTarget("Invalid mattermost url, it is empty")
     if sent.type == MATTERMOST and has_credentials(sent.mattermost_url):
         raise InvalidTarget("Invalid mattermost url, it has a user and password in it")
-    if policy not in (LINEAR, SLOWSTART, EXPONENTIAL):
+    if policy not in (push_config.LINEAR, SLOWSTART, push_config.EXPONENTIAL):
         raise InvalidTarget(f"Invalid argument, worker {policy[:100]} not yet implemented")
-    if not 0 <= sent.max_messages <= MAX_MESSAGES:
-        raise InvalidTarget(f"Invalid argument, max_messages must be between 1 and {MAX_MESSAGES}")
+    if not 0 <= sent.max_messages <= push_config.MAX_MESSAGES:
+        raise InvalidTarget(f"Invalid argument, max_messages must be between 1 and {push_config.MAX_MESSAGES}")
     header = sent.authorization_header.value
     return PushConfig(
         sent.type,
@@ -118,7 +100,7 @@ def _push_config(sent: ShownConfig, usual_policy: str = "") -> PushConfig:
         header_type="" if sent.type == MATTERMOST else AUTOGEN if header else DISABLED,
         header_value=header,
         retry_policy=policy,
-        retry_period=0 if policy == SLOWSTART else sent.retry_policy.period or DEFAULT_PERIOD,
+        retry_period=0 if policy == SLOWSTART else sent.retry_policy.period or push_config.DEFAULT_PERIOD,
         verified=True,
         mattermost_url=sent.mattermost_url,
         mattermost_username=sent.mattermost_username,

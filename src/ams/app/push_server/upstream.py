@@ -84,12 +84,6 @@ class Poller:
         self._idle.pop(path, None)
 
 
-class _WaitRequest:
-    def __init__(self, waiters: Waiters) -> None:
-        self.waiters = waiters
-        self.task: asyncio.Task[None] | None = None
-
-
 class LongPoller(Poller):
     """Long polls, or polling if the service has none: decides when a pull is due. Raises `ClientError`."""
 
@@ -98,7 +92,7 @@ class LongPoller(Poller):
         self._client, self._seconds = client, seconds
         self._knows = True  # True: the service knows the request, as far as known
         self._new: Waiters = {}
-        self._requests: list[_WaitRequest] = []
+        self._requests: dict[asyncio.Task[None], Waiters] = {}
         self._gathering: asyncio.Task[None] | None = None
 
     async def until_due(self, target: Target) -> bool:
@@ -112,7 +106,7 @@ class LongPoller(Poller):
 
     async def close(self) -> None:
         """Cancel all requests."""
-        tasks = [each.task for each in self._requests if each.task] + ([self._gathering] if self._gathering else [])
+        tasks = [*self._requests, *([self._gathering] if self._gathering else [])]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -123,37 +117,34 @@ class LongPoller(Poller):
 
     async def _gather(self) -> None:
         await asyncio.sleep(_GATHER_SECONDS)
-        waiters = sum(len(each.waiters) for each in self._requests) + len(self._new)
-        if len(self._requests) > waiters // SUBSCRIPTIONS_PER_WAIT + _SPARE_REQUESTS:  # merge the smallest
-            for request in sorted(self._requests, key=lambda each: len(each.waiters))[:_SPARE_REQUESTS]:
-                assert request.task is not None
-                request.task.cancel()
-                self._requests.remove(request)
-                self._new = request.waiters | self._new
+        count = sum(map(len, self._requests.values())) + len(self._new)
+        if len(self._requests) > count // SUBSCRIPTIONS_PER_WAIT + _SPARE_REQUESTS:  # merge the smallest
+            for task in sorted(self._requests, key=lambda each: len(self._requests[each]))[:_SPARE_REQUESTS]:
+                task.cancel()
+                self._new = self._requests.pop(task) | self._new
         waiting = [(key, future) for key, future in self._new.items() if not future.done()]
         self._new = {}
         for begin in range(0, len(waiting), SUBSCRIPTIONS_PER_WAIT):
-            request = _WaitRequest(dict(waiting[begin : begin + SUBSCRIPTIONS_PER_WAIT]))
-            self._requests.append(request)
-            request.task = asyncio.create_task(self._ask(request))
+            waiters = dict(waiting[begin : begin + SUBSCRIPTIONS_PER_WAIT])
+            task = asyncio.create_task(self._ask(waiters))
+            self._requests[task] = waiters
+            task.add_done_callback(lambda done: self._requests.pop(done, None))
 
-    async def _ask(self, request: _WaitRequest) -> None:
-        for key in [key for key, future in request.waiters.items() if future.done()]:
-            del request.waiters[key]
-        body = WaitBody(sorted(request.waiters), round(self._seconds))
+    async def _ask(self, waiters: Waiters) -> None:
+        for key in [key for key, future in waiters.items() if future.done()]:
+            del waiters[key]
+        body = WaitBody(sorted(waiters), round(self._seconds))
         try:
             answer = await self._client.call(call_of("push:wait", Ready, body=body, repeatable=True))
         except Exception as error:  # also a bug: waiters must not wait for ever
-            self._requests.remove(request)
-            self._fail_waiters(request.waiters, error)
+            self._fail_waiters(waiters, error)
             return
-        self._requests.remove(request)
         ready = frozenset(answer.ready)
         if not ready:
-            self._settle(request.waiters, False)
+            self._settle(waiters, False)
             return
-        self._settle({key: future for key, future in request.waiters.items() if key in ready}, True)
-        self._new = {key: future for key, future in request.waiters.items() if key not in ready} | self._new
+        self._settle({key: future for key, future in waiters.items() if key in ready}, True)
+        self._new = {key: future for key, future in waiters.items() if key not in ready} | self._new
         if self._new:
             self._gather_soon()
 
@@ -269,7 +260,6 @@ class HttpHandOuts:
         self._under_way: set[asyncio.Task[Any]] = set()  # requests that continue after their callers have left
 
     async def lease(self, target: Target, *, max_messages: int, max_bytes: int) -> Sequence[PushHandOut]:
-
         def give_up(leasing: "asyncio.Task[Sequence[PushHandOut]]") -> None:
             if not leasing.cancelled() and leasing.exception() is None:
                 for each in leasing.result():
@@ -435,7 +425,6 @@ def _as_pulled(received: _Received) -> Pulled:
 
 
 def _within(max_bytes: int, messages: Sequence[Pulled]) -> Sequence[Pulled]:
-    """Return the first messages that fit into `max_bytes`, at least one."""
     left = max_bytes
     for index, message in enumerate(messages):
         left -= len(message.fragment)

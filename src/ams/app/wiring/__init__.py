@@ -63,8 +63,8 @@ async def service(
         async with contextlib.AsyncExitStack() as stack:
             works: list[_Background] = [
                 made.trail, made.token_uses.rounds, made.counting.rounds, made.losses.rounds,
-                made.working, made.expiry.rounds, made.watched.rounds, made.stored.rounds, made.cases.history,
-                made.cases.retention.rounds,
+                made.working, made.expiry.rounds, made.watched.rounds, made.stored.rounds, made.history,
+                made.retention.rounds,
             ]  # fmt: skip
             if settings.metrics_labels:
                 works.append(made.quota_use.rounds)
@@ -74,14 +74,13 @@ async def service(
                 stack.push_async_callback(work.close)
             await stack.enter_async_context(made.push.running(supervisor))
             await stack.enter_async_context(made.identity.running())
-            if made.nodes.forwarder is not None:
-                stack.push_async_callback(made.nodes.forwarder.close)
+            if made.forwarder is not None:
+                stack.push_async_callback(made.forwarder.close)
             stack.push_async_callback(made.workers.close)
             yield made
 
 
 async def _settle(engines: Engines, attempt: Callable[[], Awaitable[None]], tell: ReportWait) -> None:
-    """Run the repairs of a start. If an engine on another machine fails again, wait and retry."""
     if engines.embedded:
         await attempt()
     else:

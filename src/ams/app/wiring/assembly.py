@@ -1,7 +1,6 @@
 """Assembly: use cases on the engines, the application on the use cases, and links to other nodes."""
 
 from collections import Counter
-from dataclasses import dataclass
 from functools import partial
 from urllib.parse import urlsplit
 
@@ -25,13 +24,7 @@ from ams.http.fast_lane import Lane
 from ams.http.forwarding import Forwarder
 from ams.http.hot_routes import FastRoutes, RequestGate
 from ams.http.limits import Bodies, affordable_bytes
-from ams.http.routes.projects import ProjectRoutes
-from ams.http.routes.push import PushRoutes
-from ams.http.routes.reading import ReadingRoutes
-from ams.http.routes.schemas import SchemaRoutes
-from ams.http.routes.service import ServiceRoutes
-from ams.http.routes.subscriptions import SubscriptionRoutes
-from ams.http.routes.users import UserRoutes
+from ams.http.routes import projects, push, reading, schemas, service, subscriptions, users
 from ams.http.routing import Handler, bind_handlers
 from ams.outgoing.address_guard import ALL_NETWORKS, Guard, networks, trust
 from ams.outgoing.client import HttpClient
@@ -67,33 +60,6 @@ ANSWER_SECONDS = 6.0  # for another node's answer, in addition to a pull's wait:
 MESSAGE_BYTES = 2048  # of a message in an answer, in addition to its content: id, time, ack id
 
 
-@dataclass(frozen=True, slots=True)
-class Nodes:
-    """This node and the others."""
-
-    ownership: Ownership
-    forwarder: Forwarder | None  # None without other nodes
-    name: str = ""  # of this node, with other nodes
-
-
-@dataclass(frozen=True, slots=True)
-class UseCases:
-    """Use cases shared by several surfaces."""
-
-    topics: Topics
-    publisher: Publisher
-    retention: Retention
-    subscriptions: Subscriptions
-    snapshots: Snapshots
-    seeker: Seeker
-    schemas: Schemas
-    projects: Projects
-    reader: RangeReader
-    push_watcher: PushWatcher
-    live: Live
-    history: MetricsHistory
-
-
 class Service:
     """Engines and application, ready to be served. Each part is made once, on those before it."""
 
@@ -122,7 +88,7 @@ class Service:
         self.push = Push(settings, engines, self.deliverer, self.working, self._dead_letters, reach)
         unused = Subscriptions(registry, log, engines.cursors, self.push.pushing, stopped=self._stop_pulls)
         self.expiry = Expiry(registry, self.counts, unused, self.trail, clock, engines.retention_clock)
-        self.cases = self._make_cases()
+        self._make_use_cases()
         self.losses = LossTotal(log, engines.cursors)
         rules, most = registry.quotas.rules, settings.max_connections
         self.slots = ProjectSlots(
@@ -134,9 +100,9 @@ class Service:
         buffered = affordable_bytes(settings.max_buffered_bytes)
         self.bodies = Bodies(settings.max_body_bytes, buffered, settings.request_seconds)
         fast = FastRoutes(
-            self.gate, self.bodies, self.cases.publisher, self.deliverer, self.working, registry.invalidations,
+            self.gate, self.bodies, self.publisher, self.deliverer, self.working, registry.invalidations,
             self.slots.waiting_pulls, strict=settings.strict_data, workers=self.workers,
-            forwarder=self.nodes.forwarder,
+            forwarder=self.forwarder,
         )  # fmt: skip
         attempts = LoginLimit(settings.failed_logins_per_minute, clock)
         self.failed_logins = FailedLogins(SERVICE, self.trail, attempts, clock)
@@ -144,7 +110,7 @@ class Service:
         logins_of_console = partial(self.identity.console_logins, settings.console_logins)
         pages = Console(logins_of_console).routes() if settings.console else []
         unread, routes = self.deliverer.unread, self._make_routes(roles)
-        self.api = App(self.gate, self.bodies, unread, fast, routes, self.auditor, self.nodes.forwarder, pages)
+        self.api = App(self.gate, self.bodies, unread, fast, routes, self.auditor, self.forwarder, pages)
         self.watched = ParallelMetrics(self.working, log, clock, by_name=settings.metrics_labels)
         self.lane = Lane(self.api, fast, unread, is_traced=settings.log_level == "debug")
         self.pubsub_calls: Counter[str] = Counter()  # finished calls of Google's clients, by code
@@ -155,7 +121,6 @@ class Service:
         return self.log.away or self.registry.away
 
     def _make_message_flow(self) -> None:
-        """Make the parts that store, deliver and count messages."""
         settings, engines = self.settings, self._engines
         registry, log, cursors, clock = engines.registry, engines.log, engines.cursors, engines.clock
         self.counts = Counts(clock)
@@ -171,55 +136,53 @@ class Service:
             push_enabled=settings.push_enabled, counts=self.counts, unread=unread,
         )  # fmt: skip
         self._dead_letters = DeadLetters(registry, log, cursors, self.counts, self.stored)
-        self.nodes = nodes_of(settings, engines, self._to_nodes, unread)
+        self.node = ""  # name of this node, with other nodes; one with its own log or registry has none
+        self.ownership = Ownership()
+        self.forwarder: Forwarder | None = None
+        if not (engines.embedded or settings.registry == "sqlite"):
+            node = Holder(new_uuid(), settings.node_url, _pubsub_of(settings))
+            self.node, self.ownership = node.name, SharedOwnership(LeaseTable(registry, PARALLEL), node)
+            self.forwarder = Forwarder(self._to_nodes, node.name, self.ownership.doubt, unread)
         self.working = ParallelSubscriptions(
-            self.deliverer, cursors, self._dead_letters, clock, self.nodes.ownership, engines.retention_clock
+            self.deliverer, cursors, self._dead_letters, clock, self.ownership, engines.retention_clock
         )
 
     def _wake_pulls(self, subscription: SubscriptionId) -> None:
-        """Wake the pulls of a subscription whose cursor has moved."""
         self.deliverer.wake(subscription)
         self.working.opened.forget(subscription)
 
     def _stop_pulls(self, subscription: SubscriptionId) -> None:
-        """End the pulls of a deleted or detached subscription."""
         self.deliverer.wake(subscription)
         self.working.opened.leave(subscription)
 
-    def _make_cases(self) -> UseCases:
+    def _make_use_cases(self) -> None:
         settings, engines, working, pushing = self.settings, self._engines, self.working, self.push.pushing
         registry, log, cursors, clock = engines.registry, engines.log, engines.cursors, engines.clock
-        retention, validators = Retention(registry, log), Validators(registry, LongChecks(self.workers))
-        reader = RangeReader(registry, log, settings.max_read_messages)
-        watcher = PushWatcher(registry, log, cursors, pushing, self.push.assignment, working)
-        duty = None if settings.registry == "sqlite" else Duty(registry)
+        self.retention, validators = Retention(registry, log), Validators(registry, LongChecks(self.workers))
         changed = pushing.settle if self.push.reach and self.push.reach.driven else None
-        return UseCases(
-            Topics(registry, log, self.counting, retention, changed=changed),
-            Publisher(registry, log, settings.max_message_bytes, validators, self.counts, self.stored),
-            retention,
-            Subscriptions(
-                registry, log, cursors, pushing, stopped=self._stop_pulls, used=self.expiry.note,
-                cover=working.storer.cover,
-            ),
-            Snapshots(registry, log, cursors, clock, engines.retention_clock),
-            Seeker(
-                registry, log, cursors, self._wake_pulls, working, engines.retention_clock, self.expiry.note
-            ),
-            Schemas(registry, log, validators),
-            Projects(registry, log, cursors, changed=pushing.settle),
-            reader,
-            watcher,
-            Live(registry, log, cursors, clock, reader, watcher, working),
-            MetricsHistory(registry, log, cursors, clock, engines.retention_clock, engines.history, duty),
-        )  # fmt: skip
+        self.topics = Topics(registry, log, self.counting, self.retention, changed=changed)
+        self.publisher = Publisher(registry, log, settings.max_message_bytes, validators, self.counts, self.stored)
+        self.subscriptions = Subscriptions(
+            registry, log, cursors, pushing, stopped=self._stop_pulls, used=self.expiry.note, cover=working.storer.cover
+        )
+        self.snapshots = Snapshots(registry, log, cursors, clock, engines.retention_clock)
+        self.seeker = Seeker(
+            registry, log, cursors, self._wake_pulls, working, engines.retention_clock, self.expiry.note
+        )
+        self.schemas = Schemas(registry, log, validators)
+        self.projects = Projects(registry, log, cursors, changed=pushing.settle)
+        self.reader = RangeReader(registry, log, settings.max_read_messages)
+        self.watcher = PushWatcher(registry, log, cursors, pushing, self.push.assignment, working)
+        self.live = Live(registry, log, cursors, clock, self.reader, self.watcher, working)
+        duty = None if settings.registry == "sqlite" else Duty(registry)
+        self.history = MetricsHistory(registry, log, cursors, clock, engines.retention_clock, engines.history, duty)
 
     def _make_routes(self, roles: RoleTable) -> dict[str, Handler]:
         """Return the handlers of all actions except the hot ones."""
-        settings, engines, cases, admission = self.settings, self._engines, self.cases, self._admission
+        settings, engines, admission = self.settings, self._engines, self._admission
         registry, log, cursors, clock = engines.registry, engines.log, engines.cursors, engines.clock
         pushing, assignment, counting = self.push.pushing, self.push.assignment, self.counting
-        deliverer, working, node = self.deliverer, self.working, self.nodes.name
+        deliverer, working, node = self.deliverer, self.working, self.node
         service_doctor = ServiceDoctor(
             registry,
             log,
@@ -236,26 +199,28 @@ class Service:
         usage = Usage(registry, counting, admission, clock)
         doctor = Doctor(
             registry, log, cursors, counting, Milliseconds(round(settings.retention * 1000)), clock,
-            engines.retention_clock, cases.push_watcher, working, self.expiry.note,
+            engines.retention_clock, self.watcher, working, self.expiry.note,
         )  # fmt: skip
         push_server = "internal"  # the name in `/status` (contract 14.5)
         if settings.push_server_host:
             push_server = f"{settings.push_server_host}:{settings.push_server_port}"
         about = ServiceInfo(admission, registry, settings.proxy_hostname, pushing, push_server)
         return bind_handlers(
-            ServiceRoutes(about, metrics, usage, registry.audit, doctor, service_doctor, node),
-            UserRoutes(
+            service.ServiceRoutes(about, metrics, usage, registry.audit, doctor, service_doctor, node),
+            users.UserRoutes(
                 Users(registry, roles.roles), admission, Tokens(registry, clock), Registrations(registry),
                 self.identity.issuers, IdentityBindings(registry),
             ),
-            ProjectRoutes(cases.projects, Members(registry), self.quota_use, cases.topics, cases.retention),
-            SchemaRoutes(cases.schemas),
-            SubscriptionRoutes(cases.subscriptions, pushing, working.settler, cases.seeker, cases.snapshots),
-            PushRoutes(
-                pushing, cases.push_watcher, self.push.identity, assignment, deliverer, working.puller,
-                self._dead_letters, working.settler,
+            projects.ProjectRoutes(self.projects, Members(registry), self.quota_use, self.topics, self.retention),
+            schemas.SchemaRoutes(self.schemas),
+            subscriptions.SubscriptionRoutes(
+                self.subscriptions, pushing, working.settler, self.seeker, self.snapshots
             ),
-            ReadingRoutes(cases.reader, cases.live, cases.history, self.gate, self.workers),
+            push.PushRoutes(
+                pushing, self.watcher, self.push.identity, assignment, deliverer, working.puller, self._dead_letters,
+                working.settler,
+            ),
+            reading.ReadingRoutes(self.reader, self.live, self.history, self.gate, self.workers),
         )  # fmt: skip
 
 
@@ -271,15 +236,6 @@ def client_of(settings: Settings) -> HttpClient:
         most_bytes=content + settings.max_pull_messages * MESSAGE_BYTES,
         at_once=settings.max_connections,
     )
-
-
-def nodes_of(settings: Settings, engines: Engines, client: HttpClient, unread: UnreadAnswers) -> Nodes:
-    """Return this node's links to others. A node with its own log or registry has none."""
-    if engines.embedded or settings.registry == "sqlite":
-        return Nodes(Ownership(), None)
-    node = Holder(new_uuid(), settings.node_url, _pubsub_of(settings))
-    ownership = SharedOwnership(LeaseTable(engines.registry, PARALLEL), node)
-    return Nodes(ownership, Forwarder(client, node.name, ownership.doubt, unread), node.name)
 
 
 def _pubsub_of(settings: Settings) -> str:

@@ -120,12 +120,8 @@ class _Opening:
         """Return the free space of a data folder without a log; its reserve is recreated when possible."""
         settings = self.settings
         space = FreeSpace(self.files, folder.path, settings.min_free_bytes, folder.reserve, settings.reserve_bytes)
-
-        async def keep_reserve() -> None:
-            await asyncio.to_thread(space.keep_reserve)
-
-        await keep_reserve()
-        looks = Ticker("free space", SPACE_SECONDS, keep_reserve)
+        await asyncio.to_thread(space.keep_reserve)
+        looks = Ticker("free space", SPACE_SECONDS, lambda: asyncio.to_thread(space.keep_reserve))
         await looks.start(self.supervisor)
         self._keep(looks)
         return space

@@ -3,7 +3,6 @@
 import contextlib
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import msgspec
 import structlog
@@ -55,7 +54,11 @@ class Identity:
         registry.invalidations.on(ISSUERS, verifier.forget)
         registry.invalidations.on(ISSUERS, self._keys.refetch_all)
         keys_of_tokens = KeyLogins(registry, clock, leeway)
-        address = partial(_address, proxies)
+
+        def address() -> str:
+            scope = SCOPE.get()
+            return client_address(scope, proxies) if scope is not None else ""
+
         self.logins = Logins(registry, self.issuers, verifier, keys_of_tokens, trail, clock, address)
 
     async def console_logins(self, clients: Pairs) -> Sequence[ConsoleLogin]:
@@ -93,8 +96,3 @@ def trusted_by(settings: Settings) -> Trusted:
     tls = trust(settings.issuers_ca_file, "issuers_ca_file") if settings.issuers_ca_file else None
     issuers = read_issuers(settings.issuers_file) if settings.issuers_file else ()
     return Trusted(issuers, issuer_client(guard, tls))
-
-
-def _address(proxies: Sequence[Network]) -> str:
-    scope = SCOPE.get()
-    return client_address(scope, proxies) if scope is not None else ""

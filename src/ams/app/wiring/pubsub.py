@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
 
 import grpc
 
@@ -14,17 +15,12 @@ from ams.http.audit import log_requests
 from ams.http.tls import Certificate
 from ams.outgoing.address_guard import Network, networks
 from ams.pubsub import iam, publisher, schemas, subscriber
-from ams.pubsub.calls import Calls, EmulatorDoor, Rpc
+from ams.pubsub.calls import Calls, EmulatorDoor, Rpc, bind_rpcs
 from ams.pubsub.forwarding import Relays
-from ams.pubsub.iam import IamRpcs
-from ams.pubsub.leases import Leases
-from ams.pubsub.publisher import PublisherRpcs
 from ams.pubsub.requests import MOST_PAYLOAD, MOST_REQUEST
 from ams.pubsub.rest import Rest, refusal_of
-from ams.pubsub.schemas import SchemaRpcs
 from ams.pubsub.server import answering
 from ams.pubsub.streaming_pull import Streams
-from ams.pubsub.subscriber import SubscriberRpcs
 from ams.web.answers import Refusal
 from ams.web.asgi_exchange import AsgiExchange
 from ams.web.connection import Port
@@ -48,23 +44,23 @@ async def pubsub(
     listeners: list[Listener],
 ) -> AsyncIterator[str]:
     """Answer Google's clients until the block ends; yields HOST:PORT, and adds the port's listener to `listeners`."""
-    cases, most_bytes = made.cases, settings.google_message_bytes
-    topics, subscriptions, snapshots = cases.topics, cases.subscriptions, cases.snapshots
     proxies = networks(settings.trusted_proxies, "trusted_proxies")
     relays = _relays(settings, made, certificate)
     calls = _calls(settings, made, certificate, relays, proxies)
-    leases = Leases(made.deliverer, made.working)
-    streams = Streams(leases, calls, made.slots.streams, relays)
+    leases = subscriber.Leases(made.deliverer, made.working)
+    streams = Streams(leases, calls, made.slots.streams)
+    topics, subscriptions, snapshots = made.topics, made.subscriptions, made.snapshots
     services = {
-        publisher.NAME: PublisherRpcs(
-            topics, cases.publisher, cases.retention, subscriptions, snapshots, cases.schemas, most_bytes
-        ).rpcs(),
-        subscriber.NAME: SubscriberRpcs(
-            made.registry, subscriptions, snapshots, cases.seeker, made.push.pushing, leases, made.slots.waiting_pulls
-        ).rpcs(),
-        schemas.NAME: SchemaRpcs(cases.schemas).rpcs(),
-        iam.NAME: IamRpcs(made.registry, topics, subscriptions, snapshots, cases.schemas).rpcs(),
-    }
+        publisher.NAME: bind_rpcs(publisher.PublisherRpcs(
+            topics, made.publisher, made.retention, subscriptions, snapshots, made.schemas,
+            settings.google_message_bytes,
+        )),
+        subscriber.NAME: bind_rpcs(subscriber.SubscriberRpcs(
+            made.registry, subscriptions, snapshots, made.seeker, made.push.pushing, leases, made.slots.waiting_pulls
+        )),
+        schemas.NAME: bind_rpcs(schemas.SchemaRpcs(made.schemas)),
+        iam.NAME: bind_rpcs(iam.IamRpcs(made.registry, topics, subscriptions, snapshots, made.schemas)),
+    }  # fmt: skip
     limits = ListenerLimits(connections=connections, unshared=proxies)
     context = certificate.context_for(ALPN) if certificate and not settings.pubsub_emulator else None
     port = _port(settings, made, calls, services, proxies)
@@ -97,15 +93,12 @@ def _port(
 
 
 def _relays(settings: Settings, made: Service, certificate: Certificate | None) -> Relays | None:
-    if not made.nodes.name:
+    if not made.node:
         return None
     plain = certificate is None or settings.pubsub_emulator
-    authorities = None
-    if settings.node_ca_file:
-        with open(settings.node_ca_file, "rb") as file:
-            authorities = file.read()
+    authorities = Path(settings.node_ca_file).read_bytes() if settings.node_ca_file else None
     credentials = None if plain else grpc.ssl_channel_credentials(authorities)
-    return Relays(made.nodes.name, made.nodes.ownership.doubt, credentials)
+    return Relays(made.node, made.ownership.doubt, credentials)
 
 
 def _calls(
@@ -115,7 +108,7 @@ def _calls(
     is_plain = not is_emulator and certificate is None
     if is_plain and not proxies:
         raise BadSettings(UNPROTECTED_WARNING)
-    door = EmulatorDoor(made.registry, made.cases.projects) if is_emulator else made.gate
+    door = EmulatorDoor(made.registry, made.projects) if is_emulator else made.gate
     return Calls(
         door, made.auditor, made.bodies, made.api.new_id, made.pubsub_calls, made.deliverer.unread,
         most=settings.max_connections,

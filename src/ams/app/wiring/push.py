@@ -126,16 +126,6 @@ def _drive(settings: Settings) -> "DrivenPushServer | None":
     try:
         # Local import: only a push server needs gRPC.
         from ams.push.rpc.client import DrivenPushServer
-        from ams.push.rpc.wire import PushServerAddress
     except ImportError:
         raise Unusable("push_server_host needs a library that is missing: install argo-messaging[push]") from None
-    place = PushServerAddress(
-        host=settings.push_server_host,
-        port=settings.push_server_port,
-        tls=settings.push_tls_enabled,
-        verify=settings.verify_push_server,
-        authorities=settings.certificate_authorities_dir,
-        cert=settings.cert,
-        key=settings.key,
-    )
-    return DrivenPushServer(place)
+    return DrivenPushServer(settings)

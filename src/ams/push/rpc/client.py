@@ -11,10 +11,11 @@ from grpc_health.v1 import health_pb2
 
 from ams.core.backoff import Backoff, Pauses
 from ams.core.errors import AmsError, BadSettings
+from ams.core.settings import Settings
 from ams.core.supervisor import Supervisor, Ticker
 from ams.push.rpc import push_service_pb2 as pb
 from ams.push.rpc import wire
-from ams.push.rpc.wire import A, Method, PushServerAddress, Q, connect, trust
+from ams.push.rpc.wire import A, Method, Q, connect, trust
 from ams.push.upstream import Target
 
 CALL_SECONDS = 3.0  # for a call, connecting included (push contract 15, P29)
@@ -57,17 +58,46 @@ class CallOutcome(NamedTuple):
         return UNAVAILABLE if self.is_away else f"Error: {self.text}"
 
 
-class GrpcPushServer:
-    """A push server, ours or the reference's, over one connection. Raises `BadSettings` for bad certificate files."""
+class DrivenPushServer:
+    """A push server elsewhere, over one connection, whose deliveries are kept equal to targets after any failure.
 
-    def __init__(self, place: PushServerAddress, seconds: float = CALL_SECONDS) -> None:
-        self._place, self._seconds = place, seconds
-        self._trust = trust(place)
+    Compares both at every change and every minute, and repairs differences (push contract 15, P3, P28, P31). A delivery
+    that this process did not send is sent again, as it may be outdated. Raises `BadSettings` for bad certificate files.
+    """
+
+    def __init__(self, settings: Settings, seconds: float = CALL_SECONDS) -> None:
+        self._settings, self._seconds = settings, seconds
+        self._trust = trust(settings)
         self._channel: grpc.aio.Channel | None = None
         self._connecting = asyncio.Lock()
+        self.targets: Callable[[], Awaitable[Sequence[Target]]]  # since `start`
+        self._given: dict[str, Target] = {}  # targets that this process sent
+        self.results: dict[str, CallOutcome] = {}  # of the last call about each subscription
+        self._places = asyncio.Semaphore(MAX_CONCURRENT_CALLS)
+        self._turn = asyncio.Lock()
+        self._away: CallOutcome | None = None  # first missing answer of this round: no more calls in it
+        self._asked: set[asyncio.Task[bool]] = set()
+        self._pauses = Pauses(_BACKOFF)
+        self._rounds = Ticker(WORK, ROUND_SECONDS, self._go_on)
+
+    async def start(self, targets: Callable[[], Awaitable[Sequence[Target]]], supervisor: Supervisor) -> None:
+        """Keep it in step with `targets`, in the background."""
+        self.targets = targets
+        self._rounds.soon()
+        await self._rounds.start(supervisor)
+
+    async def settle(self, seconds: float = CALL_SECONDS) -> None:
+        """Bring it in step now, within so many seconds; failures are retried in the background."""
+        asked = asyncio.create_task(self.round())
+        self._asked.add(asked)
+        asked.add_done_callback(self._asked.discard)
+        await asyncio.wait({asked}, timeout=seconds)
+        if not asked.done() or not asked.result():
+            self._rounds.soon()
 
     async def close(self) -> None:
-        """Close the connection; calls under way fail."""
+        """Stop the rounds and close the connection; the push server continues its deliveries."""
+        await self._rounds.close()
         await self._disconnect()
 
     async def _disconnect(self) -> None:
@@ -128,63 +158,19 @@ class GrpcPushServer:
     async def _open_channel(self) -> grpc.aio.Channel:
         async with self._connecting:
             if self._channel is None:
-                self._channel = await connect(self._place, self._trust)
+                self._channel = await connect(self._settings, self._trust)
             return self._channel
 
     def _has_changed(self) -> bool:
         """Return whether to reconnect: our certificate files changed, or the server is not verified."""
-        if not self._place.tls:
+        if not self._settings.push_tls_enabled:
             return False
         before = self._trust
         try:
-            self._trust = trust(self._place)
+            self._trust = trust(self._settings)
         except BadSettings as error:  # perhaps being written; the next call reads them again
             logger.warning("push_server.certificates_unusable", reason=str(error))
-        return self._trust != before or not self._place.verify
-
-
-async def _no_targets() -> Sequence[Target]:
-    return ()
-
-
-class DrivenPushServer(GrpcPushServer):
-    """A push server elsewhere whose deliveries are kept equal to targets, after any failure on either side.
-
-    Compares both at every change and every minute, and repairs differences (push contract 15, P3, P28, P31). A delivery
-    that this process did not send is sent again, as it may be outdated. Raises as `GrpcPushServer`.
-    """
-
-    def __init__(self, place: PushServerAddress, seconds: float = CALL_SECONDS) -> None:
-        super().__init__(place, seconds)
-        self.targets: Callable[[], Awaitable[Sequence[Target]]] = _no_targets
-        self._given: dict[str, Target] = {}  # targets that this process sent
-        self.results: dict[str, CallOutcome] = {}  # of the last call about each subscription
-        self._places = asyncio.Semaphore(MAX_CONCURRENT_CALLS)
-        self._turn = asyncio.Lock()
-        self._away: CallOutcome | None = None  # first missing answer of this round: no more calls in it
-        self._asked: set[asyncio.Task[bool]] = set()
-        self._pauses = Pauses(_BACKOFF)
-        self._rounds = Ticker(WORK, ROUND_SECONDS, self._go_on)
-
-    async def start(self, targets: Callable[[], Awaitable[Sequence[Target]]], supervisor: Supervisor) -> None:
-        """Keep it in step with `targets`, in the background."""
-        self.targets = targets
-        self._rounds.soon()
-        await self._rounds.start(supervisor)
-
-    async def settle(self, seconds: float = CALL_SECONDS) -> None:
-        """Bring it in step now, within so many seconds; failures are retried in the background."""
-        asked = asyncio.create_task(self.round())
-        self._asked.add(asked)
-        asked.add_done_callback(self._asked.discard)
-        await asyncio.wait({asked}, timeout=seconds)
-        if not asked.done() or not asked.result():
-            self._rounds.soon()
-
-    async def close(self) -> None:
-        """Stop the rounds and close the connection; the push server continues its deliveries."""
-        await self._rounds.close()
-        await super().close()
+        return self._trust != before or not self._settings.verify_push_server
 
     async def _go_on(self) -> None:
         pause = min(self._pauses.next(), ROUND_SECONDS)
@@ -230,11 +216,10 @@ class DrivenPushServer(GrpcPushServer):
         return outcome
 
     async def _one_of_several(self, path: str, work: Awaitable[CallOutcome]) -> CallOutcome:
-        """Run the calls of one target in a slot. A defect must not stop other targets (P4)."""
         try:
             async with self._places:
                 return await work
-        except Exception as error:
+        except Exception as error:  # a defect must not stop other targets (P4)
             logger.exception("push_server.failed", subscription=path, kind=type(error).__name__)
             return CallOutcome(grpc.StatusCode.INTERNAL, f"unexpected {type(error).__name__}")
 

@@ -15,6 +15,7 @@ from grpc_health.v1 import health_pb2
 
 from ams.core.errors import BadSettings
 from ams.core.push_config import MATTERMOST, MAX_PERIOD_MS
+from ams.core.settings import Settings
 from ams.push.rpc import push_service_pb2 as pb
 from ams.push.upstream import Target
 
@@ -72,24 +73,6 @@ def subscription(target: Target) -> pb.Subscription:
     return pb.Subscription(full_name=target.path, full_topic=target.topic, push_config=sent)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PushServerAddress:
-    """Where a push server is and how to speak to it; the fields are settings of the service."""
-
-    host: str
-    port: int
-    tls: bool = True
-    verify: bool = True  # whether its certificate must be signed by a known CA for `host`
-    authorities: str = ""  # folder of CA certificates, `*.pem` at its top; empty: the CAs gRPC brings along
-    cert: str = ""  # our certificate chain, which we show; empty: none
-    key: str = ""
-
-    @property
-    def address(self) -> str:
-        """Host and port as gRPC writes them."""
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-
 @dataclass(frozen=True, slots=True)
 class ChannelTrust:
     """Certificates for TLS to a push server, as files held them; None: the library's own, or none to show."""
@@ -99,14 +82,15 @@ class ChannelTrust:
     key: bytes | None
 
 
-def trust(place: PushServerAddress) -> ChannelTrust | None:
-    """Read the certificates of a place, None without TLS; raise `BadSettings` for files that cannot be used."""
-    if not place.tls:
+def trust(settings: Settings) -> ChannelTrust | None:
+    """Read the certificates for a push server, None without TLS; raise `BadSettings` for files that cannot be used."""
+    if not settings.push_tls_enabled:
         return None
-    roots = authorities(place.authorities) if place.authorities and place.verify else None
-    if not place.cert:
+    folder = settings.certificate_authorities_dir if settings.verify_push_server else ""
+    roots = authorities(folder) if folder else None
+    if not settings.cert:
         return ChannelTrust(roots, None, None)
-    return ChannelTrust(roots, read_file("cert", place.cert), read_file("key", place.key))
+    return ChannelTrust(roots, read_file("cert", settings.cert), read_file("key", settings.key))
 
 
 def authorities(folder: str, setting: str = "certificate_authorities_dir") -> bytes:
@@ -123,27 +107,29 @@ def authorities(folder: str, setting: str = "certificate_authorities_dir") -> by
     return b"\n".join(pems)
 
 
-async def connect(place: PushServerAddress, trusted: ChannelTrust | None) -> grpc.aio.Channel:
+async def connect(settings: Settings, trusted: ChannelTrust | None) -> grpc.aio.Channel:
     """Return a lazy channel; one that does not verify trusts exactly the certificate it sees now. Raises `OSError`."""
+    host = settings.push_server_host
+    address = f"{f'[{host}]' if ':' in host else host}:{settings.push_server_port}"
     if trusted is None:
-        return grpc.aio.insecure_channel(place.address, _OPTIONS)
-    if place.verify:
+        return grpc.aio.insecure_channel(address, _OPTIONS)
+    if settings.verify_push_server:
         shown = grpc.ssl_channel_credentials(trusted.roots, trusted.key, trusted.chain)
-        return grpc.aio.secure_channel(place.address, shown, _OPTIONS)
-    certificate = await _certificate_of(place)
+        return grpc.aio.secure_channel(address, shown, _OPTIONS)
+    certificate = await _certificate_of(settings)
     shown = grpc.ssl_channel_credentials(certificate.public_bytes(Encoding.PEM), trusted.key, trusted.chain)
-    named = ("grpc.ssl_target_name_override", _name_in(certificate) or place.host)
-    return grpc.aio.secure_channel(place.address, shown, (*_OPTIONS, named))
+    named = ("grpc.ssl_target_name_override", _name_in(certificate) or host)
+    return grpc.aio.secure_channel(address, shown, (*_OPTIONS, named))
 
 
-async def _certificate_of(place: PushServerAddress) -> x509.Certificate:
+async def _certificate_of(settings: Settings) -> x509.Certificate:
     """Return what a server shows, by any signer; our own certificate is not asked for until that is known."""
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE  # what is set: push servers are not to be verified
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["h2"])
-    _, writer = await asyncio.open_connection(place.host, place.port, ssl=context)
+    _, writer = await asyncio.open_connection(settings.push_server_host, settings.push_server_port, ssl=context)
     try:
         return x509.load_der_x509_certificate(writer.get_extra_info("ssl_object").getpeercert(binary_form=True))
     except ValueError as error:

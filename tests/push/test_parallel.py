@@ -441,6 +441,15 @@ async def test_in_googles_form_whatever_is_no_success_is_a_nack(trouble: Any) ->
         assert bench.worker.state().phase != STOPPED
 
 
+async def test_in_googles_form_each_message_is_sent_whatever_max_messages_an_import_brought() -> None:
+    sender = ScriptedSender()
+    async with run_worker(20, sender, google=GoogleForm(), max_messages=10) as bench:
+        await bench.idle()
+
+        assert bench.floor == 20
+        assert len(sender.sent) == 20
+
+
 async def test_in_googles_form_nothing_fails_that_was_not_sent() -> None:
     sender = ScriptedSender(CircuitOpen(1), CircuitOpen(1))
     async with run_worker(1, sender, attempts=5, google=GoogleForm()) as bench:

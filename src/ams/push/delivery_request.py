@@ -113,7 +113,8 @@ class Deliveries:
         self._keys = [key(each) for each in target.secrets]
         self._prefix = _prefix(target)
         self.url = config.endpoint if self._mattermost is None else config.mattermost_url
-        self.most = max(1, config.max_messages) if self._mattermost is None else 1  # messages of one delivery (P12)
+        is_alone = self._mattermost is not None or config.google is not None
+        self.most = 1 if is_alone else max(1, config.max_messages)  # messages of one delivery (P12)
 
     def delivery(self, messages: Sequence[Pulled], *, attempt: int, now: int) -> Delivery:
         """Return the delivery of these messages; `attempt` from 1, `now` in seconds since the epoch."""

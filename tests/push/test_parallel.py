@@ -97,7 +97,7 @@ class BacklogHandOuts:
         await asyncio.sleep(0)
         if self.backlog.has_ready or self.backlog.scan < self.messages:
             return
-        due = self.backlog.next_due()
+        due = self.backlog.leases.next_due()
         if due is not None and not self.backlog.out:
             self.clock.advance(max(due - self.clock.monotonic(), 0))
             return
@@ -135,7 +135,7 @@ class BacklogHandOuts:
         self._changed.set()
 
     def failures(self) -> dict[int, int]:
-        return {each: count for each in range(self.messages) if (count := self.backlog.failures.of(Offset(each)))}
+        return {each: count for each in range(self.messages) if (count := self.backlog.failures.counts[Offset(each)])}
 
     def _note_stored(self, settling: Settling) -> None:
         self.backlog.note_stored(settling, self.clock.monotonic())

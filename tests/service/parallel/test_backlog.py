@@ -559,9 +559,9 @@ def test_what_is_passed_over_is_done_and_told_once_in_as_few_ranges_as_were_met(
 
     assert passed == [(8, 11), (20, 21)]
     assert 10 in done
-    assert not done.has_passed
+    assert not done.passed
     done.pass_over(3, 5)
-    done.restore_passed(passed)
+    done.passed[:0] = passed
     assert (done.floor, done.take_passed()) == (6, [*passed, (3, 5)])
 
 

@@ -218,7 +218,7 @@ async def test_what_is_answered_is_in_order_whatever_has_failed(site: ParallelSi
 async def test_a_stream_gets_more_of_its_keys_up_to_its_window_and_others_get_none(site: ParallelSite) -> None:
     await publish(site, *"aaaaaa")
     told: list[None] = []
-    one, other = FlowWindow(2, MANY_BYTES, lambda: told.append(None)), FlowWindow(9, MANY_BYTES)
+    one, other = FlowWindow(2, MANY_BYTES, freed=lambda: told.append(None)), FlowWindow(9, MANY_BYTES)
 
     first = await site.pull(window=one)
     assert offsets(first) == [0, 1]

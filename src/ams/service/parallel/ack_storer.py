@@ -54,7 +54,7 @@ class Storer:
             is_stored = await self._cursors.settle(opened.subscription.id, backlog.epoch, backlog.run, change)
         except BaseException:
             backlog.note_not_stored(settling)
-            backlog.done.restore_passed(passed)
+            backlog.done.passed[:0] = passed
             self._opened.note_due(opened)  # leases of the previous run continue too
             raise
         if not is_stored:
@@ -69,7 +69,7 @@ class Storer:
 
     async def expire(self, opened: OpenSubscription) -> None:
         """Expire leases and backoffs that are due. Raises as `settle`."""
-        due, now = opened.backlog.next_due(), self._clock.monotonic()
+        due, now = opened.backlog.leases.next_due(), self._clock.monotonic()
         if due is None or due > now:
             return
         await self.settle(opened, opened.backlog.expire(now))

@@ -44,6 +44,7 @@ from ams.core.fair_share import fair_room
 from ams.core.names import Offset
 from ams.service.parallel.hand_out_ids import HandOutIds, NamedLeases, RestartGrace
 from ams.service.parallel.message_state import (
+    NO_DEADLINE,
     Done,
     Failures,
     FlowWindow,
@@ -182,10 +183,6 @@ class Backlog:
     @property
     def _previous_run_until(self) -> Milliseconds:
         return self.restart_grace.is_out_until(self.done, has_given=self._ids.number > 0)
-
-    def next_due(self) -> Milliseconds | None:
-        """Return when to call `expire`; None: nothing is due."""
-        return self.leases.next_due()
 
     # Giving
 
@@ -421,7 +418,7 @@ class Backlog:
                 settling.late += refused
                 settling.out_of_order.update(refused)
             else:
-                self.leases.hold(lease, behind)
+                self.leases.extend(lease, behind, NO_DEADLINE)
             if others := set(offsets).difference(behind):
                 settling.leases.append((lease, sorted(others)))
         settling.leases += self.leases.of(first - acked).items()
@@ -437,7 +434,8 @@ class Backlog:
         return takewhile(is_acknowledged, queue.out)
 
     def _fail(self, settling: Settling, lease: HandOut, offsets: Sequence[Offset]) -> None:
-        settling.failures.update(self.failures.begin(offsets))
+        self.failures.being_stored.update(offsets)
+        settling.failures.update({each: self.failures.attempt_of(each) for each in offsets})
         settling.failed_with.update(dict.fromkeys(offsets, lease.holder))
 
     def _fail_in_order(self, settling: Settling) -> None:
@@ -579,7 +577,7 @@ class Backlog:
         elif queue.consumer is not None and self._takes(queue, queue.consumer):
             heapq.heappush(queue.consumer.ready, offset)
             if queue.consumer is not asks:
-                queue.consumer.notify()
+                queue.consumer.freed()
 
     def _go_on(self, queues: Iterable[KeyQueue]) -> None:
         """Continue ordering keys after messages were taken back or lost; acknowledgements held behind them are done."""

@@ -192,10 +192,10 @@ class OpenSubscriptions:
 
     def note_due(self, opened: OpenSubscription) -> None:
         """Wake the sweeper if something is due before its next sweep."""
-        due = opened.backlog.next_due()
+        due = opened.backlog.leases.next_due()
         if opened.backlog.failures.dead:
             due = Milliseconds(0)
-        elif due is None and opened.backlog.done.has_passed:
+        elif due is None and opened.backlog.done.passed:
             due = Milliseconds(self._clock.monotonic() + STORE_PASSED_MS)
         if due is not None and due < self._looks_at:
             self.wake_sweeper()
@@ -207,9 +207,9 @@ class OpenSubscriptions:
     async def wait_until_due(self) -> None:
         """Wait until something is due, or `wake_sweeper` is called."""
         now = self._clock.monotonic()
-        has_passed = any(each.backlog.done.has_passed for each in self.all())
+        has_passed = any(each.backlog.done.passed for each in self.all())
         dues = [now + (STORE_PASSED_MS if has_passed else MAX_SWEEP_INTERVAL_MS)]
-        dues += [due for each in self.all() if (due := each.backlog.next_due()) is not None]
+        dues += [due for each in self.all() if (due := each.backlog.leases.next_due()) is not None]
         self._looks_at = Milliseconds(max(min(dues), now + SLOT_MS))
         seconds = (self._looks_at - self._clock.monotonic()) / 1000
         with contextlib.suppress(TimeoutError):  # `wait_for` would forget that it is cancelled in some moments

@@ -64,7 +64,7 @@ class Sweeper:
         await self._storer.expire(opened)
         if opened.backlog.failures.dead:
             await self._put_aside(opened)
-        if opened.backlog.done.has_passed:
+        if opened.backlog.done.passed:
             await self._storer.store(opened, Settling())
         is_idle = self._clock.monotonic() - opened.used > IDLE_MS and not opened.waiting
         if is_idle and not opened.backlog.out and not opened.backlog.held_back:
@@ -75,7 +75,7 @@ class Sweeper:
         backlog = opened.backlog
         while backlog.failures.dead:
             offset = backlog.failures.dead.pop()
-            verdict = opened.verdicts.pop(offset, None) or Verdict(NOT_ACKNOWLEDGED, backlog.failures.of(offset), 0)
+            verdict = opened.verdicts.pop(offset, None) or Verdict(NOT_ACKNOWLEDGED, backlog.failures.counts[offset], 0)
             try:
                 await self._letters.put(
                     opened.subscription, opened.project, opened.topic, offset, verdict, epoch=backlog.epoch

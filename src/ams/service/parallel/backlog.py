@@ -114,7 +114,8 @@ class Backlog:
         if rules.exactly_once and not self.failures.rules.exactly_once:
             self._ids.finishers.forget_all(self._ids.number)
             if self._previous_run_until > self.restart_grace.grace_until:
-                self.restart_grace.withhold_longest()
+                self.restart_grace.grace_until = self.restart_grace.longest_until
+                self.restart_grace.withhold(self.restart_grace.end, self.restart_grace.longest_until)
         self.failures.rules = rules
 
     # Counts and times
@@ -150,10 +151,6 @@ class Backlog:
         while self._ready and not self._may_take(self._ready[0], self.keys.get(self._ready[0]), None):
             heapq.heappop(self._ready)
         return bool(self._ready)
-
-    def has_ready_for(self, consumer: KeyConsumer | None) -> bool:
-        """Return whether a message is ready for any consumer, or for this one by its ordering keys."""
-        return self.has_ready or (consumer is not None and bool(consumer.ready))
 
     def room(self, holder: str) -> int:
         """Return how many more messages a consumer may lease."""
@@ -231,7 +228,7 @@ class Backlog:
         """Return whether all unseen messages from `begin` to `end` may be given. They have no ordering keys."""
         if begin >= self.restart_grace.end:  # none was given before the restart
             return True
-        if self.restart_grace.withholds_from(begin):
+        if begin < self.restart_grace.withheld_below:
             return False
         here = range(begin, end)
         return self._are_free(here) and self.failures.counts.keys().isdisjoint(here)
@@ -375,11 +372,13 @@ class Backlog:
                 self.failures.queue_dead_letter(each)
             else:
                 self.give_back([each])
-        if self.keys:
-            self._fail_in_order(settling)
-            return settling
+        # Only the first expired message of an ordering key counts as failed.
+        firsts = self._firsts([offset for _, offsets in settling.leases for offset in offsets]) if self.keys else {}
         for lease, offsets in settling.leases:
-            self._fail(settling, lease, offsets)
+            behind = {each for each in offsets if (queue := self.keys.queue_if_out(each)) and firsts[queue] != each}
+            self._fail(settling, lease, [each for each in offsets if each not in behind])
+        if self.keys:
+            self._take_back(settling)
         return settling
 
     def put_aside(self, offset: Offset) -> Settling:
@@ -437,18 +436,6 @@ class Backlog:
         self.failures.being_stored.update(offsets)
         settling.failures.update({each: self.failures.attempt_of(each) for each in offsets})
         settling.failed_with.update(dict.fromkeys(offsets, lease.holder))
-
-    def _fail_in_order(self, settling: Settling) -> None:
-        """Count failures of expired leases. Only the first expired message of an ordering key counts as failed."""
-        firsts = self._firsts([offset for _, offsets in settling.leases for offset in offsets])
-
-        def has_failed(offset: Offset) -> bool:
-            queue = self.keys.queue_if_out(offset)
-            return queue is None or firsts[queue] == offset
-
-        for lease, offsets in settling.leases:
-            self._fail(settling, lease, [each for each in offsets if has_failed(each)])
-        self._take_back(settling)
 
     def _take_back(self, settling: Settling) -> None:
         """Take back the messages that are out behind failed ones in their ordering keys."""

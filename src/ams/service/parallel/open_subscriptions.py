@@ -79,14 +79,11 @@ class OpenSubscription:
 
     def wake_served(self) -> None:
         """Wake the waiting pulls that may get messages now."""
-        if self.waiting:
-            is_ready = self.backlog.has_ready
-            self.wake([each for each in self.waiting if self._may_find(each, is_ready=is_ready)])
-
-    def _may_find(self, each: WaitReason, *, is_ready: bool) -> bool:
-        if not (is_ready or each.for_room) or not self.backlog.room(each.holder):
-            return False
-        return is_ready or self.backlog.may_scan(each.holder)
+        if not self.waiting:
+            return
+        backlog, is_ready = self.backlog, self.backlog.has_ready
+        served = [each for each in self.waiting if (is_ready or each.for_room) and backlog.room(each.holder)]
+        self.wake([each for each in served if is_ready or backlog.may_scan(each.holder)])
 
     def note(self, verdict: Verdict, settling: Settling) -> None:
         """Note why messages failed that have used up their attempts."""

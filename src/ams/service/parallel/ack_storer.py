@@ -6,13 +6,14 @@ lease. After a restart nothing below it is given before that time (`RestartGrace
 
 import asyncio
 import contextlib
-from collections.abc import Collection, Sequence
-from itertools import pairwise
+from collections.abc import Collection
+
+from pyroaring import BitMap64
 
 from ams.core.clock import Clock, Milliseconds
 from ams.core.errors import Overloaded
 from ams.core.names import Offset, ProjectName
-from ams.core.offsets import Range
+from ams.core.offsets import ranges_of
 from ams.service.lookup import no_topic_is_a_conflict
 from ams.service.parallel.backlog import Settling
 from ams.service.parallel.open_subscriptions import OpenSubscription, OpenSubscriptions
@@ -49,7 +50,8 @@ class Storer:
     async def store(self, opened: OpenSubscription, settling: Settling, horizon: Horizon | None = None) -> None:
         """Store a change with the skipped ranges, and a new horizon if given. Raises as `settle`."""
         backlog, passed = opened.backlog, opened.backlog.done.take_passed()
-        change = AckUpdate([*passed, *_ranges(settling.done)], settling.failures, horizon, settling.taken_back)
+        done = ranges_of(BitMap64(settling.done))
+        change = AckUpdate([*passed, *done], settling.failures, horizon, settling.taken_back)
         try:
             is_stored = await self._cursors.settle(opened.subscription.id, backlog.epoch, backlog.run, change)
         except BaseException:
@@ -133,14 +135,3 @@ async def storing_error(storing: Collection[asyncio.Task[None]]) -> BaseExceptio
         return None
     ended, _ = await asyncio.wait(set(storing))
     return next((each.exception() for each in ended if not each.cancelled() and each.exception()), None)
-
-
-def _ranges(offsets: Sequence[Offset]) -> list[Range]:
-    if not offsets:
-        return []
-    in_order = sorted(offsets)
-    if in_order[-1] - in_order[0] + 1 == len(in_order):
-        return [(in_order[0], Offset(in_order[-1] + 1))]
-    begins = [each for before, each in pairwise([Offset(-2), *in_order]) if each != before + 1]
-    ends = [Offset(each + 1) for each, after in pairwise([*in_order, Offset(-2)]) if after != each + 1]
-    return list(zip(begins, ends, strict=True))

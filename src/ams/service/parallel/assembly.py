@@ -44,7 +44,7 @@ class ParallelSubscriptions:
     async def start(self, supervisor: Supervisor) -> None:
         """Renew ownership and sweep leases in the background, until `close`."""
         await self.opened.start(supervisor)
-        self.sweeper.start(supervisor)
+        await self.sweeper.start(supervisor)
 
     async def hand_over(self) -> None:
         """Finish storing, then give up all subscriptions to other nodes."""

@@ -5,7 +5,7 @@ No `asyncio.timeout`, `TaskGroup` or `current_task` before the first wait: `ams.
 
 import asyncio
 import contextlib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -125,8 +125,8 @@ class OpenSubscriptions:
     ) -> None:
         self._registry, self._log, self._cursors = registry, log, cursors
         self._clock, self._retention_clock, self._ownership = clock, retention_clock, ownership
-        self._sooner = asyncio.Event()  # set when something is due before the next sweep
-        self._looks_at = Milliseconds(0)
+        self.wake_sweeper: Callable[[], None] = lambda: None  # lets the sweeper run at once
+        self._next_sweep = Milliseconds(0)
         self._open: dict[SubscriptionId, OpenSubscription] = {}
         self._opening: dict[SubscriptionId, asyncio.Lock] = {}
         self._ends: Mapping[TopicId, Offset] | None = None  # of topics when this process started, if it works alone
@@ -194,25 +194,17 @@ class OpenSubscriptions:
             due = Milliseconds(0)
         elif due is None and opened.backlog.done.passed:
             due = Milliseconds(self._clock.monotonic() + STORE_PASSED_MS)
-        if due is not None and due < self._looks_at:
+        if due is not None and due < self._next_sweep:
             self.wake_sweeper()
 
-    def wake_sweeper(self) -> None:
-        """Let the sweeper run at once."""
-        self._sooner.set()
-
-    async def wait_until_due(self) -> None:
-        """Wait until something is due, or `wake_sweeper` is called."""
+    def seconds_until_due(self) -> float:
+        """Return the seconds until the next sweep; `note_due` wakes the sweeper if something is due before."""
         now = self._clock.monotonic()
         has_passed = any(each.backlog.done.passed for each in self.all())
         dues = [now + (STORE_PASSED_MS if has_passed else MAX_SWEEP_INTERVAL_MS)]
         dues += [due for each in self.all() if (due := each.backlog.leases.next_due()) is not None]
-        self._looks_at = Milliseconds(max(min(dues), now + SLOT_MS))
-        seconds = (self._looks_at - self._clock.monotonic()) / 1000
-        with contextlib.suppress(TimeoutError):  # `wait_for` would forget that it is cancelled in some moments
-            async with asyncio.timeout(max(seconds, 0)):
-                await self._sooner.wait()
-        self._sooner.clear()
+        self._next_sweep = Milliseconds(max(min(dues), now + SLOT_MS))
+        return (self._next_sweep - now) / 1000
 
     # Letting go
 

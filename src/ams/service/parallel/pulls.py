@@ -10,11 +10,12 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 import structlog
+from pyroaring import BitMap64
 
 from ams.core.clock import Clock, Milliseconds
 from ams.core.messages import Stored, attributes_of, ordering_key_of
 from ams.core.names import Offset, ProjectName, SubscriptionId
-from ams.core.offsets import bitmap_of, ranges_of
+from ams.core.offsets import ranges_of
 from ams.core.runs import runs_of, sizes
 from ams.service.delivery import Deliverer, Gone
 from ams.service.lookup import no_topic_is_a_conflict
@@ -133,7 +134,7 @@ class Puller:
         offsets = backlog.ready_messages(most, keys)
         left = max_bytes
         try:
-            for begin, end in ranges_of(bitmap_of([(each, Offset(each + 1)) for each in offsets])):
+            for begin, end in ranges_of(BitMap64(offsets)):
                 read = await self._log.read(opened.topic, begin, max_messages=end - begin, max_bytes=left)
                 last = read[-1].offset + 1 if read else (await self._log.bounds(opened.topic)).oldest
                 here = {each.offset for each in read}

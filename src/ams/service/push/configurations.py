@@ -51,35 +51,29 @@ async def no_push_server() -> None:
 
 
 class PushServer(Protocol):
-    """A push server. Calls end within a few seconds, and return texts of HTTP contract 13.6."""
+    """A push server. Calls end within a few seconds, and return texts of HTTP contract 13.6.
+
+    The methods here are those without a push server: nothing is delivered, and every answer says so.
+    """
 
     async def status(self, path: str) -> str:
         """Return the status of a delivery; `path` is the resource name of its subscription."""
+        return UNREACHABLE
 
     async def deactivation_outcome(self, path: str) -> str:
         """Return the outcome for the delivery of a subscription that was deleted. Raises no `AmsError`."""
+        return UNREACHABLE
 
     async def health(self, *, details: bool) -> str:
         """Return the health of the server; with `details`, the text of its transport (HTTP contract 14.5)."""
+        return "No push server is connected" if details else UNREACHABLE
 
     async def settle(self) -> None:
         """Apply changed configurations at once; failures are retried later. Raises no `AmsError`."""
 
 
-class NoPushServer:
-    """Stand-in without a push server: nothing is delivered, and every answer says so."""
-
-    async def status(self, path: str) -> str:
-        return UNREACHABLE
-
-    async def deactivation_outcome(self, path: str) -> str:
-        return UNREACHABLE
-
-    async def health(self, *, details: bool) -> str:
-        return "No push server is connected" if details else UNREACHABLE
-
-    async def settle(self) -> None:
-        """Do nothing."""
+class NoPushServer(PushServer):
+    """Stand-in without a push server."""
 
 
 class Leaseholders:

@@ -1,6 +1,7 @@
 """Assembly: use cases on the engines, the application on the use cases, and links to other nodes."""
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from urllib.parse import urlsplit
@@ -50,7 +51,7 @@ from ams.service.push.configurations import PushWatcher
 from ams.service.ranges import RangeReader
 from ams.service.retention import Losses, LossTotal, Retention
 from ams.service.schemas import Schemas
-from ams.service.service_doctor import SINGLE_PROCESS_REMEDIES, Remedies, ServiceDoctor, ServiceInfo, cluster_remedies
+from ams.service.service_doctor import ServiceDoctor, ServiceInfo
 from ams.service.stored_bytes import StoredBytes, needed_offsets
 from ams.service.subscription_offsets import Seeker, Snapshots
 from ams.service.subscriptions import Expiry, Subscriptions
@@ -225,7 +226,7 @@ class Service:
             log,
             cursors,
             self.losses,
-            _remedies(settings, engines),
+            _removal_of_logs(settings, engines),
             issuers=self.identity.issuers,
             copied_for=engines.embedded.upkeep.kept_for if engines.embedded else lambda: None,
             leap=lambda: engines.retention_clock.leap,
@@ -289,9 +290,9 @@ def _pubsub_of(settings: Settings) -> str:
     return f"{name}:{settings.pubsub_port}"
 
 
-def _remedies(settings: Settings, engines: Engines) -> Remedies:
+def _removal_of_logs(settings: Settings, engines: Engines) -> Callable[[str], str] | None:
     if engines.embedded:
-        return SINGLE_PROCESS_REMEDIES
+        return None
     guarded = " --command-config FILE" if settings.kafka_tls or settings.kafka_user else ""
     tool = f"kafka-topics.sh --bootstrap-server {settings.kafka_servers}{guarded}"
-    return cluster_remedies(lambda log: f"{tool} --delete --topic {log}")
+    return lambda log: f"{tool} --delete --topic {log}"

@@ -44,11 +44,6 @@ class _Users:
             del self.asking[first]
             self.line.pop(first, None)
 
-    def is_next(self, user: str) -> bool:
-        """Return whether no other user is queued before this one."""
-        first = next((each for each, waits in self.line.items() if waits or each == user), user)
-        return first == user
-
 
 class SharedRate:
     """A rate limit for each project, shared fairly by its active users, refused ones included."""
@@ -91,7 +86,8 @@ class SharedRate:
         others, half = len(users.asking) - 1, self._per_second // 2
         if not others:
             return 0
-        return max(half // 2, min(others, half), 1) if users.is_next(user) else max(half, 1)
+        first = next((each for each, waits in users.line.items() if waits or each == user), user)
+        return max(half // 2, min(others, half), 1) if first == user else max(half, 1)
 
     def _has_share(self, project: str, user: str) -> bool:
         return self._shares.allows(f"{project} {user}", len(self._users[project].asking))

@@ -60,9 +60,9 @@ class Doctor:
         texts = self.counting.counts.not_base64_of[topic.id] if topic else 0
         said = [*(_push_findings(pushed) if pushed else ()), *_findings(subscription, standing)]
         if texts:
-            is_one = texts == 1
+            verb = "is" if texts == 1 else "are"
             text = (
-                f"{messages_text(texts)} published to its topic since the service started {'is' if is_one else 'are'}"
+                f"{messages_text(texts)} published to its topic since the service started {verb}"
                 " not base64: consumers get that text as it is, and data that happens to be base64 is decoded."
             )
             said.append(Finding(False, text))
@@ -175,16 +175,15 @@ def _findings(subscription: Subscription, standing: Standing | None) -> Iterator
 
 def _push_findings(status: PushStatus) -> Iterator[Finding]:
     text = status.text.rstrip(", ")
-    if status.state == UNVERIFIED:
-        yield Finding(True, "Its push endpoint is not verified: nothing is delivered before it is.")
-    elif status.state == INACTIVE:
-        yield Finding(True, "Its messages are to be pushed to an endpoint, but there is no push server.")
-    elif status.state == RETRYING:
-        yield Finding(True, f"Its messages do not get through, and are tried again: {text}.")
-    elif status.state == STOPPED:
-        yield Finding(True, f"Its messages are not pushed any more: {text}.")
-    elif status.state == UNKNOWN:
-        yield Finding(False, f"Of how its messages are pushed this is known: {text}.")
+    texts = {
+        UNVERIFIED: "Its push endpoint is not verified: nothing is delivered before it is.",
+        INACTIVE: "Its messages are to be pushed to an endpoint, but there is no push server.",
+        RETRYING: f"Its messages do not get through, and are tried again: {text}.",
+        STOPPED: f"Its messages are not pushed any more: {text}.",
+        UNKNOWN: f"Of how its messages are pushed this is known: {text}.",
+    }
+    if status.state in texts:
+        yield Finding(status.state != UNKNOWN, texts[status.state])
     yield Finding(False, "Its messages are pushed to an endpoint: only push workers and service_admins may pull.")
 
 

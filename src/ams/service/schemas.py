@@ -226,13 +226,10 @@ class DryRuns:
     async def run(
         self, project: ProjectId, work: Coroutine[Any, Any, T], gone: "asyncio.Future[None] | None" = None
     ) -> T:
-        """Return the result of the work; cancelled when `gone` is done first.
-
-        Raises `Conflict` while the project has another under way, `Overloaded` at a stop.
-        """
+        """Return the result of the work, cancelled when `gone` is done. Raises `Conflict`; at a stop `Overloaded`."""
         if self._stopping or project in self._running:
             work.close()
-            raise self._refusal()
+            raise _stopping() if self._stopping else Conflict("Another dry run of this project is under way")
         task = asyncio.ensure_future(work)
         self._running[project] = task
         if gone is not None:
@@ -241,7 +238,7 @@ class DryRuns:
             return await task
         except asyncio.CancelledError:
             if self._stopping:
-                raise self._refusal() from None
+                raise _stopping() from None
             raise
         finally:
             del self._running[project]
@@ -252,7 +249,6 @@ class DryRuns:
         for task in self._running.values():
             task.cancel()
 
-    def _refusal(self) -> Conflict | Overloaded:
-        if self._stopping:
-            return Overloaded("The service is stopping")
-        return Conflict("Another dry run of this project is under way")
+
+def _stopping() -> Overloaded:
+    return Overloaded("The service is stopping")

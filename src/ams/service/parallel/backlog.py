@@ -71,7 +71,6 @@ class Settling:
 
     done: list[Offset] = field(default_factory=list)
     failures: dict[Offset, int] = field(default_factory=dict)
-    failed_with: dict[Offset, str] = field(default_factory=dict)
     waits: Milliseconds | None = None  # backoff of the failed messages; None: by the retry policy
     late: list[AckId] = field(default_factory=list)  # ids that are not valid any more: they change nothing
     out_of_order: set[AckId] = field(default_factory=set)
@@ -334,7 +333,7 @@ class Backlog:
                 for offset in offsets:
                     self._ids.nacks.put(offset, lease.text)
             self.leases.end(lease, offsets)
-            self._fail(settling, lease, offsets)
+            self._fail(settling, offsets)
         if self.keys:
             self._take_back(settling)
         return settling
@@ -374,9 +373,9 @@ class Backlog:
                 self.give_back([each])
         # Only the first expired message of an ordering key counts as failed.
         firsts = self._firsts([offset for _, offsets in settling.leases for offset in offsets]) if self.keys else {}
-        for lease, offsets in settling.leases:
+        for _, offsets in settling.leases:
             behind = {each for each in offsets if (queue := self.keys.queue_if_out(each)) and firsts[queue] != each}
-            self._fail(settling, lease, [each for each in offsets if each not in behind])
+            self._fail(settling, [each for each in offsets if each not in behind])
         if self.keys:
             self._take_back(settling)
         return settling
@@ -432,10 +431,9 @@ class Backlog:
 
         return takewhile(is_acknowledged, queue.out)
 
-    def _fail(self, settling: Settling, lease: HandOut, offsets: Sequence[Offset]) -> None:
+    def _fail(self, settling: Settling, offsets: Sequence[Offset]) -> None:
         self.failures.being_stored.update(offsets)
         settling.failures.update({each: self.failures.attempt_of(each) for each in offsets})
-        settling.failed_with.update(dict.fromkeys(offsets, lease.holder))
 
     def _take_back(self, settling: Settling) -> None:
         """Take back the messages that are out behind failed ones in their ordering keys."""
@@ -481,13 +479,14 @@ class Backlog:
         if self.keys:
             for offset in sorted((*settling.failures, *settling.taken_back)):
                 self.keys.take_back(offset)
+        holders = {offset: lease.holder for lease, offsets in settling.leases for offset in offsets}
         for offset, failures in settling.failures.items():
             if offset in self.done:  # retention took it meanwhile
                 continue
             self.failures.counts[offset] = failures
             if not self.failures.is_exhausted(offset):
                 wait = self.failures.wait_of(offset) if settling.waits is None else settling.waits
-                self._hold_back(offset, wait, now, settling.failed_with[offset])
+                self._hold_back(offset, wait, now, holders[offset])
             elif offset < self.scan:  # else the scan finds it dead
                 self.failures.queue_dead_letter(offset)
         if settling.taken_back:

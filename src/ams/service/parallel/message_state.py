@@ -11,7 +11,7 @@ due.
 import heapq
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import NamedTuple
 
@@ -387,8 +387,7 @@ class MessageLeases:
 
     def lease_again(self, hand_out: HandOut, offsets: list[Offset], deadline: Milliseconds) -> None:
         """Lease some messages of a hand-out, which are not leased now, until another deadline."""
-        text, size, holder, window = hand_out.text, hand_out.bytes_each, hand_out.holder, hand_out.window
-        self.lease(HandOut(text, offsets, len(offsets), deadline, size, holder, window))
+        self.lease(replace(hand_out, offsets=offsets, live=len(offsets), deadline=deadline, slot=-1))
 
     def end(self, hand_out: HandOut, offsets: Sequence[Offset]) -> None:
         """End the leases of some of a hand-out's messages."""

@@ -75,6 +75,9 @@ class PushServer(Protocol):
 class NoPushServer(PushServer):
     """Stand-in without a push server."""
 
+    async def settle(self) -> None:
+        """Do nothing."""
+
 
 class Leaseholders:
     """All workers that deliver by leases, as a push server."""

@@ -352,9 +352,7 @@ class FastRoutes:
 
     async def _lease(self, subscription: Subscription, project: str, caller: Caller, body: bytes) -> bytes:
         wanted, wait = messages.pull_request(body)
-        lots = await self._puller.pull(
-            subscription, wanted, project=ProjectName(project), holder=holder_of(caller), held_for=project, wait=wait
-        )
+        lots = await self._puller.pull(subscription, wanted, holder=holder_of(caller), held_for=project, wait=wait)
         if wait and not lots:
             raise NotOnLane
         return messages.lease_answer(ack_prefix(project, subscription.name), lots)
@@ -378,7 +376,7 @@ class FastRoutes:
     async def _wait(self, call: HotCall, subscription: Subscription, until: float, left: Gone) -> bool:
         if subscription.parallel is None:
             return await self._deliverer.wait(subscription, until, left)
-        return await self._puller.wait(subscription, ProjectName(call.project), holder_of(call.caller), until, left)
+        return await self._puller.wait(subscription, holder_of(call.caller), until, left)
 
     async def _to_pull_again(self, call: HotCall) -> Subscription:
         return await self._deliverer.to_pull(await self._admitted_again(call), SubscriptionName(call.name))
@@ -395,9 +393,9 @@ class FastRoutes:
             if await self._deliverer.is_parallel(caller, SubscriptionName(call.name)):
                 each = await self._messages.each_ack_id(prefix, body)
                 subscription = await self._deliverer.to_acknowledge(caller, SubscriptionName(call.name))
-                act = partial(self._take_each, subscription, call.project, prefix)
+                act = partial(self._take_each, subscription, prefix)
                 self._remember(call, act, waits_once=self._forwarder is None)
-                take = partial(self._take_each_id, subscription, call.project, each)
+                take = partial(self._take_each_id, subscription, each)
                 if self._forwarder is None:
                     return await take()
                 answer = await self._forwarder.run(take, call.scope, lambda: body)
@@ -414,9 +412,9 @@ class FastRoutes:
         await self._deliverer.acknowledge(subscription, messages.ack_numbers(prefix, ids))
         return b"{}"
 
-    def _take_each(self, subscription: Subscription, project: str, prefix: str, body: bytes, _: str | None) -> Work:
-        return self._take_each_id(subscription, project, messages.each_ack_id(prefix, body))
+    def _take_each(self, subscription: Subscription, prefix: str, body: bytes, _: str | None) -> Work:
+        return self._take_each_id(subscription, messages.each_ack_id(prefix, body))
 
-    async def _take_each_id(self, subscription: Subscription, project: str, ids: AckIds) -> bytes:
-        await self._settler.acknowledge(subscription, ProjectName(project), ids)
+    async def _take_each_id(self, subscription: Subscription, ids: AckIds) -> bytes:
+        await self._settler.acknowledge(subscription, ids)
         return b"{}"

@@ -46,13 +46,13 @@ class Leases:
 
     async def acknowledge(self, call: PubsubCall, subscription: Subscription, ids: Sequence[str]) -> None:
         """Acknowledge messages. Late ids are ignored; with exactly-once delivery they raise `FailedAckIds`."""
-        settle = partial(self.working.settler.acknowledge, subscription, call.project)
+        settle = partial(self.working.settler.acknowledge, subscription)
         await self._settle(call, subscription, ids, settle)
 
     async def extend(self, call: PubsubCall, subscription: Subscription, ids: Sequence[str], seconds: int) -> None:
         """Let leases end in so many `seconds`; 0 is a nack. Late ids as for `acknowledge`."""
         holder = holder_of(call.caller)
-        settle = partial(self.working.settler.extend, subscription, call.project, seconds=seconds, holder=holder)
+        settle = partial(self.working.settler.extend, subscription, seconds=seconds, holder=holder)
         await self._settle(call, subscription, ids, settle)
 
     async def _settle(

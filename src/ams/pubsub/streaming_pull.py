@@ -210,7 +210,7 @@ class _Spread:
                 self._turns.pop(stream, None)
                 continue
             lots = await working.puller.pull(
-                self.subscription, TURN_MESSAGES, project=self._project, holder=stream.holder, wait=True,
+                self.subscription, TURN_MESSAGES, holder=stream.holder, wait=True,
                 max_bytes=min(MAX_RESPONSE_BYTES, left), seconds=stream.seconds, window=stream.window,
             )  # fmt: skip
             if lots:
@@ -225,7 +225,7 @@ class _Spread:
         """Wait for a message, or for a stream of another user."""
         loop = asyncio.get_running_loop()
         until = loop.time() + LOOK_SECONDS
-        grown = asyncio.ensure_future(self._leases.working.puller.wait(self.subscription, self._project, holder, until))
+        grown = asyncio.ensure_future(self._leases.working.puller.wait(self.subscription, holder, until))
         sooner = asyncio.ensure_future(self._sooner.wait())
         try:
             await asyncio.wait((grown, sooner), return_when=asyncio.FIRST_COMPLETED)

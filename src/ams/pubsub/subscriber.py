@@ -199,14 +199,14 @@ class SubscriberRpcs:
 
         def lease() -> Awaitable[Sequence[LeaseBatch]]:
             return working.puller.pull(
-                subscription, most, project=call.project, holder=holder, held_for=call.project, wait=waits,
+                subscription, most, holder=holder, held_for=call.project, wait=waits,
                 max_bytes=MAX_RESPONSE_BYTES,
             )  # fmt: skip
 
         lots = await lease()
         if waits and not lots:
             with self._waiting.hold_slot(call.caller.here):
-                while not lots and await working.puller.wait(subscription, call.project, holder, until):
+                while not lots and await working.puller.wait(subscription, holder, until):
                     subscription = await self._leases.subscription(call._replace(caller=await call.again()))
                     lots = await lease()
         options = subscription.parallel

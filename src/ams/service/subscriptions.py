@@ -72,7 +72,7 @@ class Subscriptions:
         *,
         stopped: Callable[[SubscriptionId], None] = lambda _: None,
         used: Callable[[SubscriptionId], None] = lambda _: None,
-        cover: Callable[[Subscription, ProjectName], Awaitable[None]] | None = None,
+        cover: Callable[[Subscription], Awaitable[None]] | None = None,
     ) -> None:
         """Call `stopped` for deleted and detached subscriptions, `used` for those requested by name.
 
@@ -159,7 +159,7 @@ class Subscriptions:
             changes = {**changes, "dead_letter_policy": found}
         is_new = changes.get("enable_exactly_once_delivery") and not options.enable_exactly_once_delivery
         if is_new and not options.detached and self._cover is not None:
-            await self._cover(subscription, caller.here.name)
+            await self._cover(subscription)
 
         def change(present: ParallelOptions | None) -> ParallelOptions:
             return replace(lookup.parallel_options(present), **changes)

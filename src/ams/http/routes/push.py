@@ -199,7 +199,7 @@ class DeliveryRoutes:
             wait = Milliseconds(letter.wait or 0)  # the attempt has failed; dead-lettered if it was the last
             ids = ack_ids_of(prefix, [ack_id])
             subscription = await self._settler.to_settle(call.caller, call.subscription, ids)
-            await self._settler.refuse(subscription, call.caller.here.name, ids, wait, verdict)
+            await self._settler.refuse(subscription, ids, wait, verdict)
             return
         offset = ack_offset(prefix, ack_id)
         if offset < 0:

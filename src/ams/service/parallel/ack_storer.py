@@ -12,7 +12,7 @@ from pyroaring import BitMap64
 
 from ams.core.clock import Clock, Milliseconds
 from ams.core.errors import Overloaded
-from ams.core.names import Offset, ProjectName
+from ams.core.names import Offset
 from ams.core.offsets import ranges_of
 from ams.service.lookup import no_topic_is_a_conflict
 from ams.service.parallel.backlog import Settling
@@ -99,13 +99,13 @@ class Storer:
         await self.store(opened, Settling(), horizon)
         opened.horizon, opened.is_horizon_stored = horizon, True
 
-    async def cover(self, subscription: Subscription, project: ProjectName) -> None:
+    async def cover(self, subscription: Subscription) -> None:
         """Store a horizon before exactly-once delivery is switched on. Raises as `Puller.pull`."""
         if await self._registry.topics.find(subscription.project_id, subscription.topic) is None:
             return
         for _ in range(MAX_TRIES):
             with no_topic_is_a_conflict:
-                opened = await self._opened.use(subscription, project)
+                opened = await self._opened.use(subscription)
             with contextlib.suppress(SubscriptionMoved):
                 async with opened.giving:  # so that no pull is about to lease what it has found
                     if self._opened.has(opened):

@@ -14,7 +14,7 @@ import structlog
 from ams.cluster.ownership import Ownership
 from ams.core.ack_ids import MAX_ACK_DEADLINE, identity_of
 from ams.core.clock import Clock, Milliseconds
-from ams.core.errors import AmsError, InvalidInput
+from ams.core.errors import AmsError, InvalidInput, SubscriptionGone
 from ams.core.filters import Filter, parse
 from ams.core.names import Offset, ProjectName, SubscriptionId, TopicId
 from ams.core.parallel_options import ParallelOptions, RetryPolicy
@@ -234,7 +234,7 @@ class OpenSubscriptions:
             self.forget(subscription)  # its state may be older than another node's
             await self._ownership.claim(subscription, seizes=seizes)
 
-    async def use(self, subscription: Subscription, project: ProjectName) -> OpenSubscription:
+    async def use(self, subscription: Subscription) -> OpenSubscription:
         """Return a subscription, opened if needed. Raises `OwnedElsewhere`, `SubscriptionGone`, `Conflict`."""
         opened = self._open.get(subscription.id)
         topic = await topic_of(self._registry, subscription)
@@ -250,15 +250,17 @@ class OpenSubscriptions:
             if opened is not None and opened.topic == topic.id:
                 return opened
             self.forget(subscription.id)
-            opened = await self._take_over(subscription, project, topic.id)
+            opened = await self._take_over(subscription, topic.id)
             await self.retain(opened)
             self._open[subscription.id] = opened
             self._worked_on.add(subscription.id)
         self._opening.pop(subscription.id, None)
         return opened
 
-    async def _take_over(self, subscription: Subscription, project: ProjectName, topic: TopicId) -> OpenSubscription:
+    async def _take_over(self, subscription: Subscription, topic: TopicId) -> OpenSubscription:
         """Load a subscription. Drops done offsets beyond the topic's end: the log was restored from an older copy."""
+        title = (await self._registry.subscriptions.titles([subscription.id])).get(subscription.id)
+        project = require_found(title, SubscriptionGone).project
         progress = await self._cursors.take_over(subscription.id, topic)
         end = (await self._log.bounds(topic)).end
         kept = drop_from(progress, end)

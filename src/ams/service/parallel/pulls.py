@@ -14,7 +14,7 @@ from pyroaring import BitMap64
 
 from ams.core.clock import Clock, Milliseconds
 from ams.core.messages import Stored, attributes_of, ordering_key_of
-from ams.core.names import Offset, ProjectName, SubscriptionId
+from ams.core.names import Offset, SubscriptionId
 from ams.core.offsets import ranges_of
 from ams.core.runs import runs_of, sizes
 from ams.service.delivery import Deliverer, Gone
@@ -67,7 +67,6 @@ class Puller:
         subscription: Subscription,
         most: int,
         *,
-        project: ProjectName,
         holder: str,
         held_for: str | None = None,
         wait: bool = False,
@@ -91,7 +90,7 @@ class Puller:
         consumer = _Consumer(holder, held_for, length, window, keys)
         with no_topic_is_a_conflict:
             while True:
-                opened = await self._opened.use(subscription, project)
+                opened = await self._opened.use(subscription)
                 with contextlib.suppress(SubscriptionMoved):  # then it is not open any more
                     async with opened.giving:
                         if self._opened.has(opened):
@@ -275,13 +274,11 @@ class Puller:
 
     # Waiting
 
-    async def wait(
-        self, subscription: Subscription, project: ProjectName, holder: str, until: float, left: Gone | None = None
-    ) -> bool:
+    async def wait(self, subscription: Subscription, holder: str, until: float, left: Gone | None = None) -> bool:
         """Wait after an empty pull, as `Deliverer.wait`; return whether to pull again."""
         loop = asyncio.get_running_loop()
         with no_topic_is_a_conflict:
-            opened = await self._opened.use(subscription, project)
+            opened = await self._opened.use(subscription)
             if until > loop.time() and opened.backlog.room(holder) and opened.backlog.has_ready:
                 return True
             return await self._deliverer.wait_for(

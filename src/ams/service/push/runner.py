@@ -190,10 +190,10 @@ class EngineHandOuts:
         return [PushHandOut(each.hand_out, each.attempt, _to_pulled(each.messages)) for each in lots]
 
     async def _pull(self, target: Target, most: int, max_bytes: int) -> Sequence[LeaseBatch]:
-        subscription, project = await self._find_subscription(target)
+        subscription = await _subscription_of(self.registry, target)
         try:
             return await self.working.puller.pull(
-                subscription, most, project=project, holder=HOLDER, wait=True, max_bytes=max_bytes, one_of_each_key=True
+                subscription, most, holder=HOLDER, wait=True, max_bytes=max_bytes, one_of_each_key=True
             )
         except SubscriptionMoved as error:
             raise Away(error.message) from error
@@ -201,31 +201,28 @@ class EngineHandOuts:
     async def wait(self, target: Target) -> None:
         """Wait for messages, or for the time of some that failed."""
         with _as_upstream_errors(), contextlib.suppress(OwnedElsewhere):  # leasing takes it back
-            subscription, project = await self._find_subscription(target)
+            subscription = await _subscription_of(self.registry, target)
             until = asyncio.get_running_loop().time() + MAX_WAIT_SECONDS
-            await self.working.puller.wait(subscription, project, HOLDER, until)
+            await self.working.puller.wait(subscription, HOLDER, until)
 
     async def extend(self, target: Target, hand_out: PushHandOut, seconds: int) -> None:
         with _settling():
-            subscription, project = await self._find_subscription(target)
-            await self.working.settler.extend(subscription, project, _ids(hand_out), seconds, holder=HOLDER)
+            subscription = await _subscription_of(self.registry, target)
+            await self.working.settler.extend(subscription, _ids(hand_out), seconds, holder=HOLDER)
 
     async def acknowledge(self, target: Target, hand_out: PushHandOut) -> None:
         with _settling():
-            subscription, project = await self._find_subscription(target)
-            await self.working.settler.acknowledge(subscription, project, _ids(hand_out))
+            subscription = await _subscription_of(self.registry, target)
+            await self.working.settler.acknowledge(subscription, _ids(hand_out))
 
     async def fail(self, target: Target, hand_out: PushHandOut, wait: Milliseconds, verdict: Verdict) -> None:
         with _settling():
-            subscription, project = await self._find_subscription(target)
-            await self.working.settler.refuse(subscription, project, _ids(hand_out), wait, verdict)
+            subscription = await _subscription_of(self.registry, target)
+            await self.working.settler.refuse(subscription, _ids(hand_out), wait, verdict)
 
     def release(self, target: Target, hand_out: PushHandOut) -> None:
         with contextlib.suppress(InvalidInput):  # the topic was recreated
             self.working.settler.release(SubscriptionId(target.id), _ids(hand_out))
-
-    async def _find_subscription(self, target: Target) -> tuple[Subscription, ProjectName]:
-        return await _subscription_of(self.registry, target), _names_of(target)[0]
 
 
 def _ids(hand_out: PushHandOut) -> AckIds:

@@ -17,6 +17,7 @@ from ams.push.report import ACKNOWLEDGE, ACTIVE, CONSUME, PARALLEL_ELSEWHERE, ST
 from ams.push.sender import CircuitOpen, EndpointAnswer, SendFailed
 from ams.push.upstream import Away, NotTaken, Pulled, PushHandOut, Target, UpstreamError, Verdict
 from ams.service.parallel.backlog import Backlog, Settling
+from ams.service.parallel.hand_out_ids import RestartGrace
 from ams.service.parallel.message_state import RetryRules
 from ams.storage.cursors.acks import AckProgress
 from tests.push.keepers import (
@@ -47,9 +48,8 @@ class BacklogHandOuts:
         self.messages = messages
         rules = RetryRules(most_attempts=attempts)
         progress = AckProgress(Offset(0), 1, 1, BitMap64(), {}, None)
-        self.backlog = Backlog(
-            progress, "abcdef", rules, end=Offset(0), grace_until=Milliseconds(0), longest_until=Milliseconds(0)
-        )
+        grace = RestartGrace(1, Offset(0), Milliseconds(0), Milliseconds(0))
+        self.backlog = Backlog(progress, "abcdef", rules, grace)
         self.dead: dict[int, Verdict] = {}
         self.waits: list[int] = []  # backoffs of failed messages
         self.failing: dict[str, list[UpstreamError]] = {"lease": [], "acknowledge": []}  # errors of the next calls

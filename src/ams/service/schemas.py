@@ -136,7 +136,7 @@ class Schemas:
 
     async def validate(self, schema: Schema, candidate: Candidate) -> None:
         """Validate one message, as number 0 (contract 15.3). Raises `InvalidInput`, `Unusable`."""
-        await self._validators.ask(schema.project_id, schema.id, schema.revision, [candidate])
+        await self._validators.ask(schema.project_id, (schema.id, schema.revision, ""), [candidate])
 
     async def dry_run(
         self, caller: Caller, name: SchemaName, topic: str, messages: int, *, gone: "asyncio.Future[None] | None" = None
@@ -148,7 +148,7 @@ class Schemas:
         """
         schema = await self.show(caller, name)
         target = await find_topic(self._registry, caller, topic_reference(caller.here.name, topic))
-        await self._validators.of(schema.id, schema.revision)
+        await self._validators.of((schema.id, schema.revision, ""))
         work = self._dry_run(schema, target.id, min(messages, MAX_DRY_RUN))
         return await self._dry_runs.run(caller.here.id, work, gone)
 
@@ -166,9 +166,8 @@ class Schemas:
             if not part:
                 break  # retention took what was left
             pieces = [Piece(each.offset, MESSAGE, each.fragment) for each in part]
-            found = await self._validators.check_in_worker(
-                schema.project_id, schema.id, schema.revision, pieces, every=True
-            )
+            revision = schema.id, schema.revision, ""
+            found = await self._validators.check_in_worker(schema.project_id, revision, pieces, every=True)
             refused += [RefusedMessage(str(each.number), each.text) for each in found]
             checked += len(part)
             place = part[-1].offset + 1

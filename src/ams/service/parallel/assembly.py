@@ -34,7 +34,7 @@ class ParallelSubscriptions:
         retention_clock: RetentionClock,
     ) -> None:
         self._ownership = ownership
-        self.opened = OpenSubscriptions(deliverer.registry, deliverer.log, cursors, clock, ownership, retention_clock)
+        self.opened = OpenSubscriptions(deliverer, cursors, clock, ownership, retention_clock)
         self.storer = Storer(deliverer.registry, self.opened, cursors, clock)
         self.puller = Puller(deliverer, self.opened, self.storer, clock)
         self.settler = Settler(deliverer, cursors, self.opened, self.storer, clock)

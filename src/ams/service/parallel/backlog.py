@@ -88,24 +88,15 @@ class Settling:
 class Backlog:
     """Messages of one subscription, from its floor on."""
 
-    def __init__(
-        self,
-        progress: AckProgress,
-        identity: str,
-        rules: RetryRules,
-        *,
-        end: Offset,
-        grace_until: Milliseconds,
-        longest_until: Milliseconds,
-    ) -> None:
-        """Take over a subscription; see `RestartGrace` for the times."""
+    def __init__(self, progress: AckProgress, identity: str, rules: RetryRules, grace: RestartGrace) -> None:
+        """Take over a subscription."""
         self.epoch, self.run = progress.epoch, progress.run
         self.done = Done(progress)
         self.leases = MessageLeases()
         self.keys = OrderingKeys()
         self.failures = Failures(progress.failures, rules)
-        self.restart_grace = RestartGrace(progress.run, end, grace_until, longest_until)
-        self._ids = HandOutIds(progress, identity, self.restart_grace, self.leases, self.done, self.failures)
+        self.restart_grace = grace
+        self._ids = HandOutIds(progress, identity, grace, self.leases, self.done, self.failures)
         self._ready: list[Offset] = []  # a heap; it may hold an offset twice, or one that is leased or done by now
 
     def set_rules(self, rules: RetryRules) -> None:

@@ -21,14 +21,14 @@ from ams.core.parallel_options import ParallelOptions, RetryPolicy
 from ams.core.retention_clock import RetentionClock
 from ams.core.supervisor import Supervisor
 from ams.push.upstream import Verdict
+from ams.service.delivery import Deliverer
 from ams.service.lookup import require_found, topic_of
 from ams.service.parallel.backlog import Backlog, Settling
+from ams.service.parallel.hand_out_ids import RestartGrace
 from ams.service.parallel.message_state import SLOT_MS, RetryRules
 from ams.service.retention import oldest_for
 from ams.storage.cursors.acks import AckProgress, CursorStore, Horizon, drop_from
-from ams.storage.log.base import Log
 from ams.storage.registry.records import Subscription
-from ams.storage.registry.registry import Registry
 
 MAX_LEASE_MS = Milliseconds(MAX_ACK_DEADLINE * 1000)
 STORE_PASSED_MS = 1000  # ranges that the filter skipped are stored after this time
@@ -116,14 +116,13 @@ class OpenSubscriptions:
 
     def __init__(
         self,
-        registry: Registry,
-        log: Log,
+        deliverer: Deliverer,
         cursors: CursorStore,
         clock: Clock,
         ownership: Ownership,
         retention_clock: RetentionClock,
     ) -> None:
-        self._registry, self._log, self._cursors = registry, log, cursors
+        self._registry, self._log, self._cursors = deliverer.registry, deliverer.log, cursors
         self._clock, self._retention_clock, self._ownership = clock, retention_clock, ownership
         self.wake_sweeper: Callable[[], None] = lambda: None  # lets the sweeper run at once
         self._next_sweep = Milliseconds(0)
@@ -276,10 +275,10 @@ class OpenSubscriptions:
             left = max(horizon.until - self._clock.wall(), 0) if horizon is not None else 0
             left = min(left, since + MAX_LEASE_MS - now)  # the time of day may have been set back
         until = Milliseconds(now + left)
-        identity, rules, longest = identity_of(subscription.id), _rules(options), Milliseconds(since + MAX_LEASE_MS)
-        backlog = Backlog(progress, identity, rules, end=end, grace_until=until, longest_until=longest)
+        grace = RestartGrace(progress.run, end, until, Milliseconds(since + MAX_LEASE_MS))
         if horizon is not None and exactly_once:
-            backlog.restart_grace.withhold(min(horizon.below, end), until)
+            grace.withhold(min(horizon.below, end), until)
+        backlog = Backlog(progress, identity_of(subscription.id), _rules(options), grace)
         chosen = parse(options.filter) if options.filter else None
         return OpenSubscription(subscription, options, project, topic, backlog, chosen, horizon, now, exactly_once)
 

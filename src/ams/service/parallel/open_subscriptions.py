@@ -115,13 +115,9 @@ class OpenSubscriptions:
     """Table of open subscriptions; opens one at its first use."""
 
     def __init__(
-        self,
-        deliverer: Deliverer,
-        cursors: CursorStore,
-        clock: Clock,
-        ownership: Ownership,
+        self, deliverer: Deliverer, cursors: CursorStore, clock: Clock, ownership: Ownership,
         retention_clock: RetentionClock,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._registry, self._log, self._cursors = deliverer.registry, deliverer.log, cursors
         self._clock, self._retention_clock, self._ownership = clock, retention_clock, ownership
         self.wake_sweeper: Callable[[], None] = lambda: None  # lets the sweeper run at once

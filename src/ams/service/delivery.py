@@ -27,7 +27,8 @@ from ams.core.supervisor import FairQueue
 from ams.service.lookup import find_subscription, no_topic_is_a_conflict, require_attached, topic_of
 from ams.service.retention import follow_retention
 from ams.service.tallies import Counts
-from ams.storage.cursors.base import NO_DEADLINE, Cursors
+from ams.storage.cursors.acks import CursorStore
+from ams.storage.cursors.base import NO_DEADLINE
 from ams.storage.log.base import Log
 from ams.storage.registry.records import Subscription
 from ams.storage.registry.registry import Registry
@@ -87,7 +88,7 @@ class Deliverer:
 
     registry: Registry
     log: Log
-    cursors: Cursors
+    cursors: CursorStore
     max_messages: int
     max_bytes: int
     wait_seconds: float

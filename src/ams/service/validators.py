@@ -45,7 +45,7 @@ class Validators:
     """Checks messages against schemas; compiles and keeps revisions that are in use."""
 
     def __init__(self, registry: Registry, long_checks: LongChecks) -> None:
-        self._registry, self._long_checks = registry, long_checks
+        self.registry, self._long_checks = registry, long_checks
         self._compiled: Cache[Revision, Compiled] = Cache(MAX_COMPILED, lambda each: each.memory)
         self._one_compiles = asyncio.Lock()
 
@@ -60,7 +60,7 @@ class Validators:
             await self.ask(project, (schema.id, schema.revision, ""), messages)
         except NotFound:
             with contextlib.suppress(NotFound):
-                for left in (await self._registry.schemas.revisions(schema.id))[:1]:
+                for left in (await self.registry.schemas.revisions(schema.id))[:1]:
                     await self.ask(project, (schema.id, left.revision, ""), messages)
 
     def allow_now(self, schema: AttachedSchema, messages: Batch) -> bool:
@@ -101,7 +101,7 @@ class Validators:
     ) -> Sequence[InvalidPiece]:
         """Return the first refused piece, or every one; raise `NotFound`, and as `LongChecks.check`."""
         schema, number, encoding = revision
-        stored = require_found(await self._registry.schemas.revision(schema, number), NotFound(NO_SCHEMA))
+        stored = require_found(await self.registry.schemas.revision(schema, number), NotFound(NO_SCHEMA))
         return await self._long_checks.check(project, _task(stored.content, pieces, every, encoding))
 
     async def ask_content(self, project: ProjectId, content: SchemaContent, payload: bytes, encoding: str) -> None:
@@ -134,7 +134,7 @@ class Validators:
 
     async def _compile(self, schema: SchemaId, revision: int, encoding: str) -> Compiled | None:
         """Compile a revision; None: it does not exist. Raises `Unusable` if it cannot be compiled."""
-        stored = await self._registry.schemas.revision(schema, revision)
+        stored = await self.registry.schemas.revision(schema, revision)
         if stored is None:
             return None
         if not encoding:  # else older ones are asked too
@@ -198,7 +198,6 @@ class Fitting:
     with attributes that name the revision, as Google's clients expect.
     """
 
-    registry: Registry
     validators: Validators
     project: ProjectId
     project_name: str
@@ -257,4 +256,4 @@ class Fitting:
 
     async def _numbers(self) -> Sequence[int]:
         first, last = self.schema.first_revision, self.schema.last_revision
-        return await self.registry.schemas.numbers(self.schema.id, first, last, MAX_REVISIONS_TRIED)
+        return await self.validators.registry.schemas.numbers(self.schema.id, first, last, MAX_REVISIONS_TRIED)

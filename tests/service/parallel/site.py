@@ -81,7 +81,7 @@ class ParallelSite:
             engines.registry, engines.log, engines.cursors, 1000, 2**24, 3.0, counts=engines.counts
         )
         self.working = ParallelSubscriptions(
-            self.deliverer, engines.cursors, letters, engines.clock, ownership or Ownership(),
+            self.deliverer, letters, engines.clock, ownership or Ownership(),
             RetentionClock(engines.clock),
         )  # fmt: skip
 

@@ -174,7 +174,7 @@ class Service:
         self._dead_letters = DeadLetters(registry, log, cursors, self.counts, self.stored)
         self.nodes = nodes_of(settings, engines, self._to_nodes, unread)
         self.working = ParallelSubscriptions(
-            self.deliverer, cursors, self._dead_letters, clock, self.nodes.ownership, engines.retention_clock
+            self.deliverer, self._dead_letters, clock, self.nodes.ownership, engines.retention_clock
         )
 
     def _wake_pulls(self, subscription: SubscriptionId) -> None:

@@ -14,12 +14,12 @@ from ams.core.clock import Clock, Milliseconds
 from ams.core.errors import Overloaded
 from ams.core.names import Offset
 from ams.core.offsets import ranges_of
+from ams.service.delivery import Deliverer
 from ams.service.lookup import no_topic_is_a_conflict
 from ams.service.parallel.backlog import Settling
 from ams.service.parallel.open_subscriptions import OpenSubscription, OpenSubscriptions
-from ams.storage.cursors.acks import AckUpdate, CursorStore, Horizon, join_horizons
+from ams.storage.cursors.acks import AckUpdate, Horizon, join_horizons
 from ams.storage.registry.records import Subscription
-from ams.storage.registry.registry import Registry
 
 HORIZON_AHEAD_OFFSETS = 10_000  # distance from the leases to the stored horizon, so that it is rarely stored
 MAX_TRIES = 5  # tries of a call whose subscription is moved meanwhile
@@ -34,8 +34,8 @@ class SubscriptionMoved(Overloaded):
 class Storer:
     """Stores settled messages, and horizons ahead of leases for exactly-once delivery."""
 
-    def __init__(self, registry: Registry, opened: OpenSubscriptions, cursors: CursorStore, clock: Clock) -> None:
-        self._registry, self._opened, self._cursors, self._clock = registry, opened, cursors, clock
+    def __init__(self, deliverer: Deliverer, opened: OpenSubscriptions, clock: Clock) -> None:
+        self._registry, self._cursors, self._opened, self._clock = deliverer.registry, deliverer.cursors, opened, clock
         self.failures = 0  # failed deliveries since the start
 
     async def settle(self, opened: OpenSubscription, settling: Settling) -> None:
@@ -84,11 +84,12 @@ class Storer:
 
     # Horizons of exactly-once delivery
 
-    async def extend_horizon(self, opened: OpenSubscription, below: Offset, length: Milliseconds) -> None:
-        """With exactly-once delivery, store a horizon for leases below an offset, of this length, if needed."""
+    async def extend_horizon(self, opened: OpenSubscription, length: Milliseconds) -> None:
+        """With exactly-once delivery, store a horizon for leases of this length, if needed."""
         if not (opened.options.enable_exactly_once_delivery or opened.is_horizon_stored):
             return
-        until, known = Milliseconds(self._clock.wall() + length), opened.horizon
+        below, known = opened.backlog.scan, opened.horizon
+        until = Milliseconds(self._clock.wall() + length)
         if not opened.is_horizon_stored:  # exactly-once delivery was just switched on: older leases may last longer
             now = self._clock.monotonic()
             until = max(until, Milliseconds(self._clock.wall() + opened.backlog.out_until(now) - now))

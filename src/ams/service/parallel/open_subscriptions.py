@@ -27,7 +27,7 @@ from ams.service.parallel.backlog import Backlog, Settling
 from ams.service.parallel.hand_out_ids import RestartGrace
 from ams.service.parallel.message_state import SLOT_MS, RetryRules
 from ams.service.retention import oldest_for
-from ams.storage.cursors.acks import AckProgress, CursorStore, Horizon, drop_from
+from ams.storage.cursors.acks import AckProgress, Horizon, drop_from
 from ams.storage.registry.records import Subscription
 
 MAX_LEASE_MS = Milliseconds(MAX_ACK_DEADLINE * 1000)
@@ -115,10 +115,9 @@ class OpenSubscriptions:
     """Table of open subscriptions; opens one at its first use."""
 
     def __init__(
-        self, deliverer: Deliverer, cursors: CursorStore, clock: Clock, ownership: Ownership,
-        retention_clock: RetentionClock,
-    ) -> None:  # fmt: skip
-        self._registry, self._log, self._cursors = deliverer.registry, deliverer.log, cursors
+        self, deliverer: Deliverer, clock: Clock, ownership: Ownership, retention_clock: RetentionClock
+    ) -> None:
+        self._registry, self._log, self._cursors = deliverer.registry, deliverer.log, deliverer.cursors
         self._clock, self._retention_clock, self._ownership = clock, retention_clock, ownership
         self.wake_sweeper: Callable[[], None] = lambda: None  # lets the sweeper run at once
         self._next_sweep = Milliseconds(0)

@@ -241,7 +241,7 @@ class Puller:
             return ()
         backlog = opened.backlog
         try:
-            await self._storer.extend_horizon(opened, backlog.scan, consumer.lease_ms)
+            await self._storer.extend_horizon(opened, consumer.lease_ms)
             kept = await self._limit_to_memory(opened.subscription.id, messages, consumer.held_for)
         except BaseException:
             backlog.give_back(offsets_of(messages))

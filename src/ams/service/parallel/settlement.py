@@ -23,7 +23,6 @@ from ams.service.lookup import no_topic_is_a_conflict, parallel_options
 from ams.service.parallel.ack_storer import MAX_TRIES, Storer, SubscriptionMoved, storing_error
 from ams.service.parallel.backlog import Backlog, Settling
 from ams.service.parallel.open_subscriptions import OpenSubscription, OpenSubscriptions
-from ams.storage.cursors.acks import CursorStore
 from ams.storage.registry.records import Subscription
 
 SLICE = 1000  # ids looked up in one iteration of the event loop
@@ -48,7 +47,6 @@ class Settler:
     """Settles messages by their ack ids."""
 
     deliverer: Deliverer
-    cursors: CursorStore
     opened: OpenSubscriptions
     storer: Storer
     clock: Clock
@@ -125,7 +123,7 @@ class Settler:
         async for some in self._in_slices(subscription, ids):
             opened, is_leased = await self._look_up(subscription, some, Backlog.check)
             if is_leased:
-                await self.storer.extend_horizon(opened, opened.backlog.scan, length)
+                await self.storer.extend_horizon(opened, length)
             opened, counted_no_more = await self._look_up(subscription, some, extend)
             late += counted_no_more
             self.opened.note_due(opened)
@@ -208,7 +206,7 @@ class Settler:
                     return opened, look(opened.backlog, ids, self.clock.monotonic())
             if not isinstance(error, NeverGiven):
                 raise
-            stored = await self.cursors.progress(subscription.id)
+            stored = await self.deliverer.cursors.progress(subscription.id)
             if (stored.epoch, stored.run) == (opened.backlog.epoch, opened.backlog.run):
                 raise
         if self.opened.has(opened):

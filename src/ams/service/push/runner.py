@@ -103,14 +103,13 @@ class Moves:
 class EnginesUpstream:
     """The engines of this process as the upstream of its workers (`ams.push.upstream`)."""
 
-    registry: Registry
     deliverer: Deliverer
     dead_letters: DeadLetters
     hand_outs: HandOuts | None = None
 
     async def pull(self, target: Target, *, max_messages: int, max_bytes: int) -> Sequence[Pulled]:
         with _as_upstream_errors():
-            subscription = await _subscription_of(self.registry, target)
+            subscription = await _subscription_of(self.deliverer.registry, target)
             until = asyncio.get_running_loop().time() + MAX_WAIT_SECONDS
             found = await self.deliverer.pull(subscription, max_messages, wait=True, max_bytes=max_bytes)
             while not found and await self.deliverer.wait(subscription, until):
@@ -119,7 +118,7 @@ class EnginesUpstream:
 
     async def acknowledge(self, target: Target, last: Pulled) -> None:
         with _as_upstream_errors():
-            subscription = await _subscription_of(self.registry, target)
+            subscription = await _subscription_of(self.deliverer.registry, target)
             try:
                 await self.deliverer.settle(subscription, Offset(last.offset))
             except (InvalidInput, AckTimeout) as error:  # the cursor was moved meanwhile
@@ -128,7 +127,7 @@ class EnginesUpstream:
     async def dead_letter(self, target: Target, message: Pulled, verdict: Verdict) -> None:
         """Put a message into the dead letter topic, and acknowledge it."""
         with _as_upstream_errors():
-            subscription = await _subscription_of(self.registry, target)
+            subscription = await _subscription_of(self.deliverer.registry, target)
             project, _ = _names_of(target)
             try:
                 await self.dead_letters.dead_letter(subscription, project, Offset(message.offset), verdict)

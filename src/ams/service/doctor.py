@@ -20,7 +20,7 @@ from ams.service.lookup import find_subscription
 from ams.service.parallel.assembly import ParallelSubscriptions
 from ams.service.parallel.metrics import findings, messages_text
 from ams.service.push.configurations import INACTIVE, UNKNOWN, UNVERIFIED, PushStatus, PushWatcher
-from ams.service.retention import age_of, oldest_for
+from ams.service.retention import age_of, bounds_for
 from ams.service.tallies import Counting
 from ams.storage.cursors.acks import CursorStore
 from ams.storage.log.base import Log
@@ -88,11 +88,9 @@ class Doctor:
         parallel, acknowledged, opened = subscription.parallel, None, None
         try:
             position = await self.cursors.position(subscription.id, topic.id)
-            bounds = await self.log.bounds(topic.id)
+            bounds = await bounds_for(self.log, topic.id, subscription, self.retention_clock)
             retention = topic.retention or caller.here.retention or self.default_retention
             if parallel is not None:
-                oldest = await oldest_for(self.log, topic.id, subscription, bounds, self.retention_clock)
-                bounds = bounds._replace(oldest=oldest)
                 retention = min(retention, parallel.message_retention or retention)
                 acknowledged = len((await self.cursors.progress(subscription.id)).done)
                 opened = await self.working.opened.here(subscription.id) if self.working else None

@@ -199,14 +199,19 @@ class LossTotal:
         self.messages = await self._cursors.lost_in_all(oldest, self.messages)
 
 
-async def oldest_for(
-    log: Log, topic: TopicId, subscription: Subscription, bounds: Bounds, clock: RetentionClock
-) -> Offset:
-    """Return the oldest message that a subscription may get, by its topic's retention and a shorter one of its own."""
+async def bounds_for(log: Log, topic: TopicId, subscription: Subscription, clock: RetentionClock) -> Bounds:
+    """Return the bounds of what a subscription may get, by its topic's retention and a shorter one of its own."""
+    bounds = await log.bounds(topic)
     retention = subscription.parallel.message_retention if subscription.parallel else None
     if retention is None:
-        return bounds.oldest
-    found = await log.offset_at(topic, Milliseconds(max(clock.wall() - retention, 0)))
+        return bounds
+    time = Milliseconds(max(clock.wall() - retention, 0))
+    return bounds._replace(oldest=await offset_within(log, topic, time, bounds))
+
+
+async def offset_within(log: Log, topic: TopicId, time: Milliseconds, bounds: Bounds) -> Offset:
+    """Return the first message within bounds that was published at `time` or later, or their end."""
+    found = await log.offset_at(topic, time)
     return bounds.end if found is None else max(min(found, bounds.end), bounds.oldest)
 
 

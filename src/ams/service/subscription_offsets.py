@@ -22,7 +22,7 @@ from ams.core.retention_clock import RetentionClock
 from ams.service import lookup
 from ams.service.leftovers import finish_or_leave
 from ams.service.parallel.assembly import ParallelSubscriptions
-from ams.service.retention import age_of, follow_retention, oldest_for
+from ams.service.retention import age_of, bounds_for, follow_retention, offset_within
 from ams.storage.cursors.acks import CursorStore
 from ams.storage.cursors.base import Position
 from ams.storage.log.base import Bounds, Log
@@ -88,8 +88,7 @@ class Seeker:
         """
 
         async def there(topic: TopicId, bounds: Bounds) -> Offset:
-            found = await self.log.offset_at(topic, time)
-            return bounds.end if found is None else max(min(found, bounds.end), bounds.oldest)
+            return await offset_within(self.log, topic, time, bounds)
 
         return await self._move_cursor(caller, name, there)
 
@@ -148,9 +147,7 @@ class Seeker:
 
     async def _read_standing(self, subscription: Subscription, topic: TopicId) -> tuple[Position, Bounds]:
         position = await self.cursors.position(subscription.id, topic)
-        bounds = await self.log.bounds(topic)
-        oldest = await oldest_for(self.log, topic, subscription, bounds, self.retention_clock)
-        return position, bounds._replace(oldest=oldest)
+        return position, await bounds_for(self.log, topic, subscription, self.retention_clock)
 
     async def _offsets(self, subscription: Subscription, bounds: Bounds, current: Offset) -> Offsets:
         if subscription.parallel is None:
@@ -214,9 +211,8 @@ class Snapshots:
         with lookup.no_topic_is_a_conflict:
             # Moves the cursor to this topic, if it is of a former topic of this name.
             position = await self.cursors.position(found.id, topic.id)
-            bounds = await self.log.bounds(topic.id)
-            oldest = await oldest_for(self.log, topic.id, found, bounds, self.retention_clock)
-            await follow_retention(self.cursors, found, position, oldest)
+            bounds = await bounds_for(self.log, topic.id, found, self.retention_clock)
+            await follow_retention(self.cursors, found, position, bounds.oldest)
             progress = await self.cursors.progress(found.id)
             life = SNAPSHOT_LIFE_MS - (await age_of(self.log, topic.id, progress.floor, self.retention_clock) or 0)
         if life < MIN_SNAPSHOT_LIFE_MS:

@@ -26,7 +26,7 @@ from ams.service.lookup import require_found, topic_of
 from ams.service.parallel.backlog import Backlog, Settling
 from ams.service.parallel.hand_out_ids import RestartGrace
 from ams.service.parallel.message_state import SLOT_MS, RetryRules
-from ams.service.retention import oldest_for
+from ams.service.retention import bounds_for
 from ams.storage.cursors.acks import AckProgress, Horizon, drop_from
 from ams.storage.registry.records import Subscription
 
@@ -171,8 +171,7 @@ class OpenSubscriptions:
 
     async def retain(self, opened: OpenSubscription) -> None:
         """Drop messages that retention removed."""
-        bounds = await self._log.bounds(opened.topic)
-        oldest = await oldest_for(self._log, opened.topic, opened.subscription, bounds, self._retention_clock)
+        oldest = (await bounds_for(self._log, opened.topic, opened.subscription, self._retention_clock)).oldest
         if oldest <= opened.backlog.floor:
             return
         await self._cursors.retain(opened.subscription.id, opened.backlog.epoch, oldest)

@@ -85,10 +85,7 @@ class DeadLetters:
     async def put(
         self, subscription: Subscription, project: str, source: TopicId, offset: Offset, verdict: Verdict, *, epoch: int
     ) -> None:
-        """Dead-letter a message of a parallel subscription, once per `epoch`.
-
-        Does not acknowledge it. Does nothing if retention removed it. Raises as `dead_letter`.
-        """
+        """Store a message of a parallel subscription, if it is there, once per `epoch`. Raises as `dead_letter`."""
         target = await self._target(subscription)
         found = await self.log.read(source, offset, max_messages=1, max_bytes=1)
         if not found or found[0].offset != offset:

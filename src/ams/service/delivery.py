@@ -58,10 +58,7 @@ class UnreadAnswers:
             raise _too_many_unread()
 
     def fit(self, project: str | None, messages: Sequence[Stored]) -> tuple[Sequence[Stored], int, int]:
-        """Return as many of the first messages as fit the share, and their `sizes`; None: all, they go to no client.
-
-        Raises `Overloaded` if not even one fits.
-        """
+        """Return the first messages that fit the share (None: all), and `sizes`. Raises `Overloaded` if none fits."""
         size, data_bytes = sizes(messages)
         if project is None or size <= (left := self.bytes_left(project)):
             return messages, size, data_bytes

@@ -75,13 +75,10 @@ class Users:
         return caller.view_whole(found, again=permissions.ARGO_API_AUTHN in caller.roles)
 
     async def profile(self, caller: Caller) -> records.User:
-        """Return the caller's own user, for other services. Raises `UnknownToken`.
-
-        A token with reduced rights shows no roles, as other services authorise by them.
-        """
+        """Return the caller's own user, without roles if its rights are reduced. Raises `UnknownToken`."""
         assert caller.user is not None
         user = require_found(await self.registry.users.by_id(caller.user), UnknownToken)
-        if caller.is_reduced:
+        if caller.is_reduced:  # other services authorise by roles
             places = tuple(replace(each, roles=()) for each in user.memberships)
             return replace(user, token=None, service_roles=(), memberships=places)
         return caller.view_whole(user, again=False)

@@ -140,10 +140,7 @@ class HandOutIds:
         return HandOutId(attempt, self._epoch, self._run, self.number, self._identity).text
 
     def find_and_renew(self, ids: AckIds, now: Milliseconds, holder: str) -> NamedLeases:
-        """Look up leases as `find_leases`, and renew those of the previous run for `holder`, for the grace period.
-
-        Renewed leases count no bytes: the sizes of their messages are unknown.
-        """
+        """Look up leases as `find_leases`; renew those of the previous run for `holder`, as 0 bytes (unknown)."""
         named = self.find_leases(ids, now)
         if not named.from_before:
             return named

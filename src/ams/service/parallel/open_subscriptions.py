@@ -219,10 +219,7 @@ class OpenSubscriptions:
     # Opening
 
     async def own(self, subscription: SubscriptionId, *, seizes: bool = False) -> None:
-        """Own a subscription. Push delivery `seizes` it from another node, which is fenced then.
-
-        Raises `OwnedElsewhere`, `SubscriptionGone`.
-        """
+        """Own a subscription; push `seizes` it from another node. Raises `OwnedElsewhere`, `SubscriptionGone`."""
         if seizes or not self._ownership.holds(subscription):
             self.forget(subscription)  # its state may be older than another node's
             await self._ownership.claim(subscription, seizes=seizes)

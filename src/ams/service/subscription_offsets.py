@@ -51,8 +51,7 @@ class Seeker:
         subscription = await self._subscription(caller, name)
         topic = await lookup.topic_of(self.registry, subscription)
         with lookup.no_topic_is_a_conflict:
-            position, bounds = await self._read_standing(subscription, topic.id)
-            position = await follow_retention(self.cursors, subscription, position, bounds.oldest)
+            position, bounds = await self._follow_retention(subscription, topic.id)
             return await self._offsets(subscription, bounds, position.offset)
 
     async def require(self, caller: Caller, name: SubscriptionName) -> None:
@@ -107,8 +106,7 @@ class Seeker:
             if topic.id != there.topic_id:
                 raise Conflict("Snapshot is of another topic than the subscription")
             with lookup.no_topic_is_a_conflict:
-                position, bounds = await self._read_standing(subscription, topic.id)
-            await follow_retention(self.cursors, subscription, position, bounds.oldest)
+                _, bounds = await self._follow_retention(subscription, topic.id)
             if await self.cursors.restore(subscription.id, topic.id, there.floor, there.done) is not None:
                 self.moved(subscription.id)
                 lost = lost_of(there, bounds.oldest)
@@ -125,9 +123,8 @@ class Seeker:
         while True:
             topic = await lookup.topic_of(self.registry, subscription)
             with lookup.no_topic_is_a_conflict:
-                position, bounds = await self._read_standing(subscription, topic.id)
+                _, bounds = await self._follow_retention(subscription, topic.id)
                 offset = await where(topic.id, bounds)
-            await follow_retention(self.cursors, subscription, position, bounds.oldest)
             if await self.cursors.seek(subscription.id, topic.id, offset):
                 self.moved(subscription.id)
                 shown = await finish_or_leave(self._offsets(subscription, bounds, offset), "offsets")
@@ -145,9 +142,10 @@ class Seeker:
         self.used(subscription.id)
         return subscription
 
-    async def _read_standing(self, subscription: Subscription, topic: TopicId) -> tuple[Position, Bounds]:
+    async def _follow_retention(self, subscription: Subscription, topic: TopicId) -> tuple[Position, Bounds]:
         position = await self.cursors.position(subscription.id, topic)
-        return position, await bounds_for(self.log, topic, subscription, self.retention_clock)
+        bounds = await bounds_for(self.log, topic, subscription, self.retention_clock)
+        return await follow_retention(self.cursors, subscription, position, bounds.oldest), bounds
 
     async def _offsets(self, subscription: Subscription, bounds: Bounds, current: Offset) -> Offsets:
         if subscription.parallel is None:

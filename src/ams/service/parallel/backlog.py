@@ -144,9 +144,7 @@ class Backlog:
 
     def room(self, holder: str) -> int:
         """Return how many more messages a consumer may lease."""
-        if not self.room_bytes(holder):
-            return 0
-        return fair_room(MAX_OUT, self.out, self.leases.holders.get(holder, 0))
+        return fair_room(MAX_OUT, self.out, self.leases.holders[holder]) if self.room_bytes(holder) else 0
 
     def room_bytes(self, holder: str) -> int:
         """Return how many more bytes of messages a consumer may lease."""

@@ -198,8 +198,7 @@ class KeyQueue:
         """Return the messages out behind a message; empty if it is not out."""
         if offset not in self.out:
             return []
-        found = [*takewhile(lambda each: each != offset, reversed(self.out))]
-        return found[::-1]
+        return [*takewhile(lambda each: each != offset, reversed(self.out))][::-1]
 
 
 class OrderingKeys:

@@ -154,12 +154,9 @@ class MemoryLeases:
     def _share(self, heartbeat: Heartbeat, wanted: Subscriptions, *, gives: bool) -> Subscriptions:
         others = self._living()
         before = others.pop(heartbeat.holder, _NO_HOLDER)
-        standing = Holdings(
-            before.leases,
-            {name: each.leases for name, each in others.items()},
-            frozenset(name for name, each in others.items() if each.leaving),
-        )
-        found = share(heartbeat, wanted, standing, gives=gives)
+        held = {name: each.leases for name, each in others.items()}
+        leaving = frozenset(name for name, each in others.items() if each.leaving)
+        found = share(heartbeat, wanted, Holdings(before.leases, held, leaving), gives=gives)
         known = {**before.states, **heartbeat.states}
         states = {each: known[each] for each in found.leases if each in known}
         self._holders = others

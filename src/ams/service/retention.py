@@ -100,11 +100,8 @@ class Retention:
     async def settle(self) -> int:
         """Copy retention times that differ from the registry to the log; return how many."""
         async with self._one_at_a_time:
-            differing = [
-                (topic, retention)
-                for topic, retention in (await self._registry.topics.retentions()).items()
-                if await self._differs(topic, retention)
-            ]
+            known = await self._registry.topics.retentions()
+            differing = [each for each in known.items() if await self._differs(*each)]
             await self._set_in_log(differing)
         if differing:
             logger.info("retention.settled", topics=len(differing))

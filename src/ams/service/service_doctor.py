@@ -68,12 +68,8 @@ class Inconsistencies(NamedTuple):
 def inconsistencies(held: EngineIdentities) -> Inconsistencies:
     """Compare the engines; one that did not answer has no inconsistencies."""
     cursors = None if held.cursors is None else frozenset(held.cursors)
-    bounds = held.bounds or {}
-    past = frozenset(
-        subscription
-        for subscription, place in (held.cursors or {}).items()
-        if place.topic in bounds and place.offset > bounds[place.topic].end
-    )
+    places, bounds = held.cursors or {}, held.bounds or {}
+    past = frozenset(each for each, at in places.items() if at.topic in bounds and at.offset > bounds[at.topic].end)
     return Inconsistencies(
         _missing_in(held.topics, held.logs),
         _missing_in(held.logs, held.topics),

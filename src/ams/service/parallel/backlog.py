@@ -433,12 +433,8 @@ class Backlog:
 
     def _end_behind(self, offsets: Collection[Offset]) -> tuple[list[Offset], list[tuple[HandOut, list[Offset]]]]:
         """End leases of messages out behind others in their keys; return these messages and their leases."""
-        behind = [
-            each
-            for queue, first in self._firsts(offsets).items()
-            for each in queue.behind(first)
-            if each not in offsets
-        ]
+        firsts = self._firsts(offsets).items()
+        behind = [each for queue, first in firsts for each in queue.behind(first) if each not in offsets]
         leases = [*self.leases.of(behind).items()]
         for lease, leased in leases:
             self.leases.end(lease, leased)

@@ -115,14 +115,9 @@ class HandOutIds:
     """Looks up ack ids, and makes new ones."""
 
     def __init__(
-        self,
-        progress: AckProgress,
-        identity: str,
-        before: RestartGrace,
-        leases: MessageLeases,
-        done: Done,
-        failures: Failures,
-    ) -> None:
+        self, progress: AckProgress, identity: str, before: RestartGrace,
+        leases: MessageLeases, done: Done, failures: Failures,
+    ) -> None:  # fmt: skip
         self._epoch, self._run, self._identity = progress.epoch, progress.run, identity
         self.number = 0
         self._before, self._leases, self._done, self._failures = before, leases, done, failures

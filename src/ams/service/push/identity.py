@@ -89,11 +89,8 @@ class PushIdentity:
             logger.error("push_key.damaged", reason=str(error))
             return {}
         now = self._clock.wall() // 1000
-        fresh = {
-            each: token
-            for each, token in self._tokens.items()
-            if each in wanted and 0 <= now - token.made < RENEWED_SECONDS
-        }
+        known = {each: token for each, token in self._tokens.items() if each in wanted}
+        fresh = {each: token for each, token in known.items() if 0 <= now - token.made < RENEWED_SECONDS}
         missing = wanted - fresh.keys()
         if missing:  # a signature takes about a millisecond, and there may be thousands
             fresh |= await asyncio.to_thread(lambda: {each: self._sign(key, each, now) for each in missing})

@@ -60,7 +60,8 @@ def store(backlog: Backlog, settling: Settling, now: int = NOW) -> Settling:
 
 def looked_at(backlog: Backlog, key: str = "", now: int = NOW) -> list[Offset]:
     """Scan all new messages; return those that may be given."""
-    found = [each for each in backlog.unfinished_offsets(backlog.scan, 4) if backlog.may_give(each, key, now)]
+    left = [each for each in range(backlog.scan, 4) if each not in backlog.done]
+    found = [each for each in left if backlog.may_give(each, key, now)]
     backlog.done.note_scanned(4)
     return found
 
@@ -190,7 +191,7 @@ class BacklogMachine(RuleBasedStateMachine):
     def _new(self, begin: Offset, end: Offset) -> list[Offset]:
         if begin < end and not self.keyed and self.backlog.may_give_all(begin, end):
             return list(range(begin, end))
-        return [each for each in self.backlog.unfinished_offsets(begin, end) if self._may_give(each)]
+        return [each for each in range(begin, end) if each not in self.backlog.done and self._may_give(each)]
 
     def _may_give(self, offset: int) -> bool:
         may = self.backlog.may_give(offset, key_of(offset, self.keyed), self.now, self.asks)

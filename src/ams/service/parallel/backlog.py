@@ -36,7 +36,6 @@ import heapq
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
-from typing import cast
 
 from ams.core.ack_ids import AckId, AckIds
 from ams.core.clock import Milliseconds
@@ -204,13 +203,6 @@ class Backlog:
             self.keys.take_back(offset)
             if queue.next == offset:
                 self._offer(queue)
-
-    def unfinished_offsets(self, begin: Offset, end: Offset) -> Sequence[Offset]:
-        """Return the unseen offsets from `begin` to `end` that are not done."""
-        found = cast("Sequence[Offset]", range(max(begin, self.floor), end))
-        if begin >= self.restart_grace.end or not self.done.count(begin, end):
-            return found
-        return [each for each in found if each not in self.done]
 
     def may_give_all(self, begin: Offset, end: Offset) -> bool:
         """Return whether all unseen messages from `begin` to `end` may be given. They have no ordering keys."""

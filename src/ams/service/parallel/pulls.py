@@ -196,7 +196,7 @@ class Puller:
 
     def _may_give(self, opened: OpenSubscription, message: Stored, now: Milliseconds, keys: KeyConsumer | None) -> bool:
         backlog, (offset, _, fragment) = opened.backlog, message
-        if not backlog.unfinished_offsets(offset, Offset(offset + 1)):
+        if offset in backlog.done:
             return False
         if opened.filter is not None and not opened.filter(attributes_of(fragment)):
             backlog.done.pass_over(offset, Offset(offset + 1))

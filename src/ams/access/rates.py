@@ -16,7 +16,7 @@ from ams.core.clock import Clock
 from ams.core.errors import RateLimited
 from ams.core.fair_share import UNLIMITED, FairShare
 from ams.core.names import ProjectId, UserId
-from ams.core.quotas import CONNECTIONS, REQUESTS, Quotas, quota_exceeded
+from ams.core.quotas import REQUESTS, Quotas, quota_exceeded
 from ams.core.rate import Rate
 from ams.storage.registry.records import Project
 
@@ -139,6 +139,17 @@ class Rates:
         self._users.take(user)
 
 
+class ConnectionSlot(NamedTuple):
+    """Slot of one connection in the quota of its project."""
+
+    project: ProjectId
+    slots: "QuotaSlots"
+
+    def give_back(self) -> None:
+        """Return the slot of a closed connection."""
+        self.slots.give_back(self.project)
+
+
 class QuotaSlots:
     """Concurrent use of each project on this node, within its quota or else a fair share. For one event loop."""
 
@@ -176,24 +187,6 @@ class QuotaSlots:
         finally:
             self.give_back(project.id)
 
-
-class ConnectionSlot(NamedTuple):
-    """Slot of one connection in the quota of its project."""
-
-    project: ProjectId
-    slots: QuotaSlots
-
-    def give_back(self) -> None:
-        """Return the slot of a closed connection."""
-        self.slots.give_back(self.project)
-
-
-class ConnectionSlots(QuotaSlots):
-    """HTTP connections by project. Each counts for the project of its last admitted request until it closes."""
-
-    def __init__(self, rules: Quotas, capacity: int) -> None:
-        super().__init__(rules, CONNECTIONS, capacity)
-
     def lower_capacity(self, capacity: int) -> None:
         """Reduce the shared capacity, because open files allow no more."""
         self._share.capacity = capacity
@@ -211,6 +204,6 @@ class ConnectionSlots(QuotaSlots):
 class ProjectSlots(NamedTuple):
     """Connections, waiting pulls and streams of each project on this node."""
 
-    connections: ConnectionSlots
+    connections: QuotaSlots  # HTTP: each counts for the project of its last admitted request until it closes
     waiting_pulls: QuotaSlots
     streams: QuotaSlots  # of Google's clients

@@ -17,7 +17,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from ams.access.admission import Admission, Caller, bearer_of
-from ams.access.rates import ConnectionSlots, QuotaSlots, Rates
+from ams.access.rates import QuotaSlots, Rates
 from ams.core.ack_ids import AckIds
 from ams.core.errors import NotAuthenticated, OwnedElsewhere
 from ams.core.names import (
@@ -53,7 +53,7 @@ for its rate."""
 class RequestGate:
     """Admits requests."""
 
-    def __init__(self, admission: Admission, auth_option: str, rates: Rates, connections: ConnectionSlots) -> None:
+    def __init__(self, admission: Admission, auth_option: str, rates: Rates, connections: QuotaSlots) -> None:
         self._admission, self._connections, self._rates = admission, connections, rates
         self._reads_header = auth_option in ("both", "header")
         self._reads_query = auth_option in ("both", "key")

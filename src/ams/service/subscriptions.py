@@ -283,14 +283,9 @@ class Expiry:
     """Records uses of subscriptions, and deletes expired subscriptions and snapshots."""
 
     def __init__(
-        self,
-        registry: Registry,
-        counts: Counts,
-        subscriptions: Subscriptions,
-        trail: Trail,
-        clock: Clock,
+        self, registry: Registry, counts: Counts, subscriptions: Subscriptions, trail: Trail, clock: Clock,
         retention_clock: RetentionClock,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._registry, self._counts, self._subscriptions, self._trail = registry, counts, subscriptions, trail
         self._clock, self._retention_clock = clock, retention_clock
         self._noted: dict[SubscriptionId, Milliseconds] = {}

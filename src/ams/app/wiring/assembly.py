@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from ams.access.admission import Admission
 from ams.access.permissions import RoleTable
-from ams.access.rates import ConnectionSlots, ProjectSlots, QuotaSlots, Rates
+from ams.access.rates import ProjectSlots, QuotaSlots, Rates
 from ams.app.wiring.engines import Engines
 from ams.app.wiring.identity import Identity, Trusted
 from ams.app.wiring.push import Push, Reach
@@ -16,7 +16,7 @@ from ams.cluster.lease_table import PARALLEL, Duty, Holder, LeaseTable
 from ams.cluster.ownership import Ownership, SharedOwnership
 from ams.core.clock import Milliseconds
 from ams.core.names import SubscriptionId, new_uuid
-from ams.core.quotas import STREAMS, WAITING_PULLS
+from ams.core.quotas import CONNECTIONS, STREAMS, WAITING_PULLS
 from ams.core.rate import LoginLimit
 from ams.core.settings import Settings
 from ams.http.app import App
@@ -126,9 +126,7 @@ class Service:
         self.cases = self._make_cases()
         self.losses = LossTotal(log, engines.cursors)
         rules, most = registry.quotas.rules, settings.max_connections
-        self.slots = ProjectSlots(
-            ConnectionSlots(rules, most), QuotaSlots(rules, WAITING_PULLS, most), QuotaSlots(rules, STREAMS, most)
-        )
+        self.slots = ProjectSlots(*(QuotaSlots(rules, name, most) for name in (CONNECTIONS, WAITING_PULLS, STREAMS)))
         self.quota_use = QuotaUse(registry, self.stored, self.slots)
         rates = Rates(users=settings.user_requests_per_second, clock=clock, rules=rules)
         self.gate = RequestGate(self._admission, settings.auth_option, rates, self.slots.connections)

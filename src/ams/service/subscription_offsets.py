@@ -48,19 +48,15 @@ class Seeker:
 
     async def offsets(self, caller: Caller, name: SubscriptionName) -> Offsets:
         """Return the offsets of a subscription. First a cursor below the oldest kept message is moved up."""
-        subscription = await self._subscription(caller, name)
+        subscription = await self.require(caller, name)
         topic = await lookup.topic_of(self.registry, subscription)
         with lookup.no_topic_is_a_conflict:
             position, bounds = await self._follow_retention(subscription, topic.id)
             return await self._offsets(subscription, bounds, position.offset)
 
-    async def require(self, caller: Caller, name: SubscriptionName) -> None:
-        """Raise `NotFound` for an unknown subscription, `NotAllowed` for a consumer outside its access list."""
-        await self._subscription(caller, name)
-
     async def offset_at(self, caller: Caller, name: SubscriptionName, time: Milliseconds) -> Offset:
         """Return the first message published at `time` or later; raise `Conflict` when there is none."""
-        subscription = await self._subscription(caller, name)
+        subscription = await self.require(caller, name)
         try:
             topic = await lookup.topic_of(self.registry, subscription)
             offset = await self.log.offset_at(topic.id, time)
@@ -97,7 +93,7 @@ class Seeker:
         Messages that retention removed since then count as lost. Raises `Conflict` for an ordered subscription,
         `NotFound` for the snapshot, `Conflict` for one of another topic.
         """
-        subscription = await self._subscription(caller, name)
+        subscription = await self.require(caller, name)
         lookup.parallel_options(subscription.parallel)
         await self._own(subscription)
         there = await lookup.find_snapshot(self.registry, caller, snapshot)
@@ -118,7 +114,7 @@ class Seeker:
         self, caller: Caller, name: SubscriptionName, where: Callable[[TopicId, Bounds], Awaitable[Offset]]
     ) -> Offsets:
         """Move the cursor to `where`; retry if the topic was recreated meanwhile, as its offsets begin anew."""
-        subscription = await self._subscription(caller, name)
+        subscription = await self.require(caller, name)
         await self._own(subscription)
         while True:
             topic = await lookup.topic_of(self.registry, subscription)
@@ -135,7 +131,8 @@ class Seeker:
         if subscription.parallel is not None and self.working is not None:
             await self.working.opened.own(subscription.id)
 
-    async def _subscription(self, caller: Caller, name: SubscriptionName) -> Subscription:
+    async def require(self, caller: Caller, name: SubscriptionName) -> Subscription:
+        """Return a subscription; raise `NotFound`, `NotAllowed` for a consumer outside its access list, `Conflict`."""
         subscription = await lookup.find_subscription(self.registry, caller, name)
         caller.require_listed(subscription.authorized, CONSUMER)
         lookup.require_attached(subscription)

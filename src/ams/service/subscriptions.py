@@ -140,7 +140,7 @@ class Subscriptions:
             await self._cursors.drop(identity)
             raise
         if made.push is not None and made.push.verified:  # its endpoint needs no verification (HTTP contract 13.2)
-            await self._pushing.settle()
+            await self._pushing.server.settle()
         return made
 
     async def change(
@@ -198,7 +198,7 @@ class Subscriptions:
         worker, expected = await self._pushing.worker(), lookup.expected_subscription(caller)
         detached = await self._registry.subscriptions.detach(caller.here.id, name, change, worker, expected)
         if had_push:
-            await self._pushing.settle()
+            await self._pushing.server.settle()
         await self._let_go(detached)
 
     def _note_use_and_view(self, caller: Caller, subscription: Subscription) -> Subscription:

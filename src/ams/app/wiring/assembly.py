@@ -192,7 +192,7 @@ class Service:
         reader = RangeReader(registry, log, settings.max_read_messages)
         watcher = PushWatcher(registry, log, cursors, pushing, self.push.assignment, working)
         duty = None if settings.registry == "sqlite" else Duty(registry)
-        changed = pushing.settle if self.push.reach and self.push.reach.driven else None
+        changed = pushing.server.settle if self.push.reach and self.push.reach.driven else None
         return UseCases(
             Topics(registry, log, self.counting, retention, changed=changed),
             Publisher(registry, log, settings.max_message_bytes, validators, self.counts, self.stored),
@@ -206,7 +206,7 @@ class Service:
                 registry, log, cursors, self._wake_pulls, working, engines.retention_clock, self.expiry.note
             ),
             Schemas(registry, log, validators),
-            Projects(registry, log, cursors, changed=pushing.settle),
+            Projects(registry, log, cursors, changed=pushing.server.settle),
             reader,
             watcher,
             Live(registry, log, cursors, clock, reader, watcher, working),

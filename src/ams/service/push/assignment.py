@@ -55,10 +55,6 @@ class Assignment:
         """Return the state of a delivery, from its worker here, or from the last report; None: unknown."""
         return (self.live and self.live(subscription)) or await self.leases.state(subscription)
 
-    async def is_held(self) -> bool:
-        """Return whether any process delivers."""
-        return await self.leases.is_held()
-
 
 def _target(pushed: Pushed, secrets: Sequence[str], tokens: Tokens) -> Target:
     claim = claim_of(pushed.config)

@@ -69,7 +69,7 @@ class PushServer(Protocol):
         return "No push server is connected" if details else UNREACHABLE
 
     async def settle(self) -> None:
-        """Apply changed configurations at once; failures are retried later. Raises no `AmsError`."""
+        """Apply changes at once, also of topics and projects (push contract 15, P31). Raises no `AmsError`."""
 
 
 class NoPushServer(PushServer):
@@ -88,16 +88,16 @@ class Leaseholders:
 
     async def status(self, path: str) -> str:
         # No worker reports on it: `Pushing.status` asks those first.
-        return f"Error: Subscription {path} is not active" if await self._assignment.is_held() else UNREACHABLE
+        return f"Error: Subscription {path} is not active" if await self._assignment.leases.is_held() else UNREACHABLE
 
     async def deactivation_outcome(self, path: str) -> str:
         """Return that it is deactivated: its worker stops by itself."""
         await self._settle()
-        is_held = await finish_or_leave(self._assignment.is_held(), "push")
+        is_held = await finish_or_leave(self._assignment.leases.is_held(), "push")
         return f"Subscription {path} deactivated" if is_held else UNREACHABLE
 
     async def health(self, *, details: bool) -> str:
-        if await self._assignment.is_held():
+        if await self._assignment.leases.is_held():
             return SERVING
         return "No worker has a lease" if details else UNREACHABLE
 
@@ -211,10 +211,6 @@ class Pushing:
         until = await self.registry.push_secrets.rotate(subscription.id, secret, keep, _require_http)
         await self.server.settle()
         return RotatedSecret(secret, until)
-
-    async def settle(self) -> None:
-        """Let the workers follow changes at once, also those of topics and projects (push contract 15, P31)."""
-        await self.server.settle()
 
     async def status(self, project: str, subscription: Subscription) -> str:
         """Return the status of a delivery; empty if there is none (HTTP contract 9.1)."""

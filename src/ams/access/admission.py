@@ -90,10 +90,6 @@ class Caller:
         """True if the login has fewer rights than its user."""
         return self.login is not None and self.login.rights is not None
 
-    def was_renamed_from(self, user: User) -> bool:
-        """Return whether the caller asks for itself, but `user` has taken over its name since."""
-        return SELF in self.roles and user.id != self.user
-
     def view(self, user: User) -> User:
         """Return the part of `user` that the caller may see (contract 3.6)."""
         if self.full_view:

@@ -6,14 +6,14 @@ lease. After a restart nothing below it is given before that time (`RestartGrace
 
 import asyncio
 import contextlib
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from pyroaring import BitMap64
 
 from ams.core.clock import Clock, Milliseconds
 from ams.core.errors import Overloaded
 from ams.core.names import Offset
-from ams.core.offsets import ranges_of
+from ams.core.offsets import Range, ranges_of
 from ams.service.delivery import Deliverer
 from ams.service.lookup import no_topic_is_a_conflict
 from ams.service.parallel.backlog import Settling
@@ -50,8 +50,7 @@ class Storer:
     async def store(self, opened: OpenSubscription, settling: Settling, horizon: Horizon | None = None) -> None:
         """Store a change with the skipped ranges, and a new horizon if given. Raises as `settle`."""
         backlog, passed = opened.backlog, opened.backlog.done.take_passed()
-        done = ranges_of(BitMap64(settling.done))
-        change = AckUpdate([*passed, *done], settling.failures, horizon, settling.taken_back)
+        change = AckUpdate([*passed, *_ranges(settling.done)], settling.failures, horizon, settling.taken_back)
         try:
             is_stored = await self._cursors.settle(opened.subscription.id, backlog.epoch, backlog.run, change)
         except BaseException:
@@ -136,3 +135,12 @@ async def storing_error(storing: Collection[asyncio.Task[None]]) -> BaseExceptio
         return None
     ended, _ = await asyncio.wait(set(storing))
     return next((each.exception() for each in ended if not each.cancelled() and each.exception()), None)
+
+
+def _ranges(offsets: Sequence[Offset]) -> list[Range]:
+    if not offsets:
+        return []
+    first, last = min(offsets), max(offsets)
+    if last - first + 1 == len(offsets):
+        return [(first, Offset(last + 1))]
+    return ranges_of(BitMap64(offsets))

@@ -7,9 +7,10 @@ No `asyncio.timeout`, `TaskGroup` or `current_task` before the first wait: `ams.
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from ams.access.admission import Caller
@@ -31,6 +32,7 @@ SHOWN_IDS = 100  # ids that an error names at most; clients that need all of the
 
 T = TypeVar("T")
 Look = Callable[[Backlog, AckIds, Milliseconds], T]  # looks up ids in a backlog at a moment
+SliceWork = Callable[[AckIds], Awaitable[Sequence[AckId]]]  # settles some ids, and returns late ones
 
 
 class LateIds(AckTimeout):
@@ -82,7 +84,7 @@ class Settler:
         options = subscription.parallel
         if options is not None and options.enable_message_ordering and not _are_few(ids):
             ids = sort_by_hand_out(ids)  # so that no slice is out of order because of a later one
-        late = await self._settle_all(subscription, ids, acknowledge)
+        late = await self._in_slices(subscription, ids, partial(self._settle, subscription, acknowledge))
         self.deliverer.counts.note_acknowledgement(subscription.id)
         _refuse(late, out_of_order)
 
@@ -94,14 +96,14 @@ class Settler:
         `verdict` is the reason, for those that become dead letters now. Raises as `acknowledge`.
         """
 
-        def settle(backlog: Backlog, ids: AckIds, now: Milliseconds) -> Settling:
+        def nack(backlog: Backlog, ids: AckIds, now: Milliseconds) -> Settling:
             settling = backlog.nack(ids, now, wait)
             opened = self.opened.get(subscription.id)
             if verdict is not None and opened is not None:
                 opened.note(verdict, settling)
             return settling
 
-        _refuse(await self._settle_all(subscription, ids, settle))
+        _refuse(await self._in_slices(subscription, ids, partial(self._settle, subscription, nack)))
 
     async def refuse(self, subscription: Subscription, ids: AckIds, wait: Milliseconds, verdict: Verdict) -> None:
         """Nack messages that an endpoint refused; `wait` applies to a subscription without a retry policy."""
@@ -119,24 +121,25 @@ class Settler:
         def extend(backlog: Backlog, ids: AckIds, now: Milliseconds) -> Sequence[AckId]:
             return backlog.extend(ids, Milliseconds(now + length), now, holder)
 
-        late: list[AckId] = []
-        async for some in self._in_slices(subscription, ids):
+        async def extend_some(some: AckIds) -> Sequence[AckId]:
             opened, is_leased = await self._look_up(subscription, some, Backlog.check)
             if is_leased:
                 await self.storer.extend_horizon(opened, length)
-            opened, counted_no_more = await self._look_up(subscription, some, extend)
-            late += counted_no_more
+            opened, late = await self._look_up(subscription, some, extend)
             self.opened.note_due(opened)
-        _refuse(late)
+            return late
+
+        _refuse(await self._in_slices(subscription, ids, extend_some))
 
     async def give_back(self, subscription: Subscription, ids: AckIds) -> None:
         """End leases without counting a failure; nothing is stored. Raises as `acknowledge`."""
-        late: list[AckId] = []
-        async for some in self._in_slices(subscription, ids):
-            opened, counted_no_more = await self._look_up(subscription, some, Backlog.release)
+
+        async def release_some(some: AckIds) -> Sequence[AckId]:
+            opened, late = await self._look_up(subscription, some, Backlog.release)
             opened.wake_served()
-            late += counted_no_more
-        _refuse(late)
+            return late
+
+        _refuse(await self._in_slices(subscription, ids, release_some))
 
     def release(self, subscription: SubscriptionId, ids: AckIds) -> Sequence[AckId]:
         """Give back messages of a subscription that is open here; return late ids."""
@@ -147,20 +150,11 @@ class Settler:
         opened.wake_served()
         return late
 
-    async def _settle_all(self, subscription: Subscription, ids: AckIds, settle: Look[Settling]) -> Sequence[AckId]:
-        """Settle ids in slices; return late ones."""
+    async def _in_slices(self, subscription: Subscription, ids: AckIds, work: SliceWork) -> Sequence[AckId]:
+        """Settle ids in slices, with turns for others between; raise `NeverGiven` before the first. Return late ids."""
         if _are_few(ids):
-            return await self._settle_slice(subscription, ids, settle)
+            return await work(ids)
         late: list[AckId] = []
-        async for some in self._in_slices(subscription, ids):
-            late += await self._settle_slice(subscription, some, settle)
-        return late
-
-    async def _in_slices(self, subscription: Subscription, ids: AckIds) -> AsyncIterator[AckIds]:
-        """Yield ids in slices, yielding to the event loop; raise `NeverGiven` before the first one is settled."""
-        if _are_few(ids):
-            yield ids
-            return
         never_given: list[AckId] = []
         for some in slice_ids(ids, SLICE):
             try:
@@ -171,10 +165,11 @@ class Settler:
         if never_given:
             raise NeverGiven(never_given)
         for some in slice_ids(ids, SLICE):
-            yield some
+            late += await work(some)
             await asyncio.sleep(0)
+        return late
 
-    async def _settle_slice(self, subscription: Subscription, ids: AckIds, settle: Look[Settling]) -> Sequence[AckId]:
+    async def _settle(self, subscription: Subscription, settle: Look[Settling], ids: AckIds) -> Sequence[AckId]:
         """Settle a few ids. Retries when the subscription moved, or while another call settles them and may fail."""
         late: list[AckId] = []
         failed: BaseException = SubscriptionMoved()

@@ -11,11 +11,10 @@ from collections.abc import Generator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ams.access.admission import Caller
 from ams.core.clock import Clock
 from ams.core.errors import RateLimited
 from ams.core.fair_share import UNLIMITED, FairShare
-from ams.core.names import ProjectId, UserId
+from ams.core.names import ProjectId
 from ams.core.quotas import REQUESTS, Quotas, quota_exceeded
 from ams.core.rate import Rate
 from ams.storage.registry.records import Project
@@ -33,11 +32,6 @@ class _Users:
     line: dict[str, bool] = field(default_factory=dict)
     """Users who need more than a share, and whether they were refused since their last admitted request. The user who
     last had more than a share comes last."""
-
-    def note(self, user: str, now: int) -> None:
-        self.asking.pop(user, None)
-        self.asking[user] = now
-        self.forget_before(now - SHARE_WINDOW_MS)
 
     def forget_before(self, moment: int) -> None:
         while self.asking and self.asking[first := next(iter(self.asking))] < moment:
@@ -96,7 +90,9 @@ class SharedRate:
         """Note a request of a user, and return the active users of the project."""
         now = self._clock.monotonic()
         users = self._users.setdefault(project, _Users())
-        users.note(user, now)
+        users.asking.pop(user, None)
+        users.asking[user] = now
+        users.forget_before(now - SHARE_WINDOW_MS)
         if len(self._users) > self._most:
             for each in self._users.values():
                 each.forget_before(now - SHARE_WINDOW_MS)
@@ -115,28 +111,18 @@ class Rates:
         self._projects: dict[int, SharedRate] = {}
         self.is_usual = users > 0 or bool(rules.defaults[REQUESTS])
 
-    def count(self, caller: Caller) -> None:
-        """Count a request; the service token has no user limit. Raises `RateLimited`, and counts nothing then."""
-        user = caller.user or ""
+    def count(self, user: str, project: Project | None) -> None:
+        """Count a request; the service token has no user. Raises `RateLimited`, and counts nothing then."""
         users = self._users if user else None
-        limit = self._rules.limit(caller.project.quotas, REQUESTS) if caller.project is not None else 0
         if users is not None and not users.allows(user):
             raise RateLimited("Too many requests of this user")
-        if limit:
-            project = self._projects.get(limit) or self._projects.setdefault(limit, SharedRate(limit, self._clock))
-            if not project.allows(caller.here.id, user):
+        if project is not None and (limit := self._rules.limit(project.quotas, REQUESTS)):
+            shared = self._projects.get(limit) or self._projects.setdefault(limit, SharedRate(limit, self._clock))
+            if not shared.allows(project.id, user):
                 raise RateLimited(quota_exceeded(REQUESTS, f"its limit is {limit}").message)
-            project.take(caller.here.id, user)
+            shared.take(project.id, user)
         if users is not None:
             users.take(user)
-
-    def count_user(self, user: UserId) -> None:
-        """Count a request that belongs to no project. Raises `RateLimited` and counts nothing above the limit."""
-        if self._users is None:
-            return
-        if not self._users.allows(user):
-            raise RateLimited("Too many requests of this user")
-        self._users.take(user)
 
 
 class ConnectionSlot(NamedTuple):

@@ -20,15 +20,7 @@ from ams.access.admission import Admission, Caller, bearer_of
 from ams.access.rates import QuotaSlots, Rates
 from ams.core.ack_ids import AckIds
 from ams.core.errors import NotAuthenticated, OwnedElsewhere
-from ams.core.names import (
-    ProjectName,
-    SubscriptionName,
-    TopicName,
-    UserId,
-    ack_prefix,
-    checked_name,
-    checked_resource_name,
-)
+from ams.core.names import ProjectName, SubscriptionName, TopicName, ack_prefix, checked_name, checked_resource_name
 from ams.http import messages
 from ams.http.asgi import Header, Receive, query_value
 from ams.http.bodies import BIG_BODY
@@ -90,7 +82,7 @@ class RequestGate:
     def count_request(self, caller: Caller) -> None:
         """Count an admitted request. Raises `RateLimited` and counts nothing above the limit."""
         if self._rates.is_usual or (caller.project is not None and caller.project.quotas):
-            self._rates.count(caller)
+            self._rates.count(caller.user or "", caller.project)
 
     def count_connection(self, connection: HttpConnection, caller: Caller) -> None:
         """Count a connection for the project of an admitted request. Raises `QuotaExceeded` and counts nothing."""
@@ -138,13 +130,13 @@ class RequestGate:
         """Count a request of a user with any rights. Raises as `who`, and `RateLimited`."""
         user = await self.who(headers, query)
         if user:
-            self._rates.count_user(UserId(user))
+            self._rates.count(user, None)
 
     async def count(self, token: str | None) -> None:
         """Count a user's request to an open route. Raises `RateLimited`, and `UnknownToken` for a bad token."""
         user = await self._admission.principal(token)
         if user is not None:
-            self._rates.count_user(user.id)
+            self._rates.count(user.id, None)
 
 
 _UNCLEAN_PARTS = ("", ".", "..")  # parts of an unclean path (contract 1.3), not found here

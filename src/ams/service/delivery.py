@@ -245,13 +245,11 @@ class Deliverer:
     def stop_waiting(self) -> None:
         """End all waiting pulls, and let none wait from now on. For an orderly stop."""
         self._stopping = True
-        for task in tuple(self._waiting):
-            task.cancel()
+        _cancel(tuple(self._waiting))
 
     def wake(self, subscription: SubscriptionId) -> None:
         """Wake pulls that wait on a subscription: it was deleted, or its cursor moved."""
-        for task in [task for task, each in self._waiting.items() if each == subscription]:
-            task.cancel()
+        _cancel([task for task, each in self._waiting.items() if each == subscription])
 
     def waited_on(self) -> frozenset[SubscriptionId]:
         """Return the subscriptions that pulls wait on."""

@@ -7,7 +7,7 @@ from functools import partial
 import structlog
 
 from ams.access.admission import Caller
-from ams.access.permissions import check_project_roles
+from ams.access.permissions import PROJECT_ROLES, check_roles
 from ams.access.rates import ProjectSlots, QuotaSlots
 from ams.core.errors import AlreadyExists, Conflict, InvalidInput, NotAllowed, NotFound, Unusable
 from ams.core.names import ProjectId, ProjectName, UserName, checked_name
@@ -123,7 +123,7 @@ class Members:
         if await self.registry.users.by_name(name) is not None:
             raise AlreadyExists("User already exists")
         roles = _roles_here(caller, grants) or ()
-        check_project_roles(roles)
+        check_roles(roles, PROJECT_ROLES)
         details, places = UserDetails(email=email), {caller.here.id: roles}
         made = await self.registry.users.create(name, details, places, caller.user, made_in=caller.here.id)
         return caller.view_made(made)
@@ -134,7 +134,7 @@ class Members:
         roles = _roles_here(caller, grants)
         if roles is None or not _is_member(user, caller):
             raise NotAllowed(NOT_A_MEMBER)
-        check_project_roles(roles)
+        check_roles(roles, PROJECT_ROLES)
         expected = caller.expected.seen_by(caller.view)
         changed = await self.registry.users.set_roles(user.id, caller.here.id, roles, expected)
         return caller.view(require_found(changed, NotAllowed(NOT_A_MEMBER)))
@@ -144,7 +144,7 @@ class Members:
         user = await find_user(self.registry, name)
         if _is_member(user, caller):
             raise Conflict(ALREADY_A_MEMBER)
-        check_project_roles(roles)
+        check_roles(roles, PROJECT_ROLES)
         try:
             added = await self.registry.users.add_member(user.id, caller.here.id, roles)
         except AlreadyExists:

@@ -129,7 +129,7 @@ class Users:
     ) -> dict[ProjectId, tuple[str, ...]] | None:
         """Return the requested memberships, None if absent; check them, then the service roles (5.4, U3)."""
         roles = None if details.grants is None else await self._project_roles(details.grants)
-        permissions.check_service_roles(details.service_roles or (), self.roles if caller.full_view else frozenset())
+        permissions.check_roles(details.service_roles or (), self.roles if caller.full_view else frozenset())
         return roles
 
     async def _project_roles(self, grants: Sequence[records.Grant]) -> dict[ProjectId, tuple[str, ...]]:
@@ -144,7 +144,7 @@ class Users:
             project = await self.registry.projects.find(grant.project)
             roles[require_found(project, InvalidInput(f"invalid project: {grant.project}")).id] = grant.roles
         for grant in named:
-            permissions.check_project_roles(grant.roles)
+            permissions.check_roles(grant.roles, permissions.PROJECT_ROLES)
         return roles
 
 

@@ -11,7 +11,6 @@ stores use `share`: `MemoryLeases` in one process, `StoredLeases` in `ams.cluste
 import asyncio
 import contextlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from ams.core.clock import Clock
@@ -102,8 +101,7 @@ def _first(most: int, *sets: Iterable[SubscriptionId]) -> list[SubscriptionId]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class _Holder:
+class _Holder(NamedTuple):
     until: int  # by the monotonic clock
     leaving: bool
     leases: Subscriptions

@@ -57,8 +57,7 @@ class Tail(NamedTuple):
     skipped: int
 
 
-@dataclass(frozen=True, slots=True)
-class ViewResources:
+class ViewResources(NamedTuple):
     """Resources of a view, as last looked up."""
 
     topics: Mapping[str, Topic]

@@ -8,7 +8,7 @@ by gRPC (`ams.push.rpc`).
 import contextlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -268,8 +268,7 @@ def _verification_error(reason: str) -> NotAuthenticated:
     return NotAuthenticated(f"Endpoint verification failed.{reason}")
 
 
-@dataclass(frozen=True, slots=True)
-class PushStatus:
+class PushStatus(NamedTuple):
     """Status of a delivery."""
 
     text: str  # `pushStatus` of the subscription; empty for one that is not verified

@@ -7,7 +7,7 @@ else is remembered. A change of a push configuration here lets the workers follo
 import asyncio
 import contextlib
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -205,18 +205,15 @@ class EngineHandOuts:
             await self.working.puller.wait(subscription, HOLDER, until)
 
     async def extend(self, target: Target, hand_out: PushHandOut, seconds: int) -> None:
-        with _settling():
-            subscription = await _subscription_of(self.registry, target)
+        async with _settling(self.registry, target) as subscription:
             await self.working.settler.extend(subscription, _ids(hand_out), seconds, holder=HOLDER)
 
     async def acknowledge(self, target: Target, hand_out: PushHandOut) -> None:
-        with _settling():
-            subscription = await _subscription_of(self.registry, target)
+        async with _settling(self.registry, target) as subscription:
             await self.working.settler.acknowledge(subscription, _ids(hand_out))
 
     async def fail(self, target: Target, hand_out: PushHandOut, wait: Milliseconds, verdict: Verdict) -> None:
-        with _settling():
-            subscription = await _subscription_of(self.registry, target)
+        async with _settling(self.registry, target) as subscription:
             await self.working.settler.refuse(subscription, _ids(hand_out), wait, verdict)
 
     def release(self, target: Target, hand_out: PushHandOut) -> None:
@@ -228,11 +225,11 @@ def _ids(hand_out: PushHandOut) -> AckIds:
     return {hand_out.text: [Offset(each.offset) for each in hand_out.messages]}
 
 
-@contextlib.contextmanager
-def _settling() -> Iterator[None]:
-    """Convert errors for workers: `NotTaken` for leases that have ended, as after a seek."""
+@contextlib.asynccontextmanager
+async def _settling(registry: Registry, target: Target) -> AsyncIterator[Subscription]:
+    """Find a subscription, and convert errors: `NotTaken` for leases that have ended, as after a seek."""
     with _as_upstream_errors():
         try:
-            yield
+            yield await _subscription_of(registry, target)
         except (AckTimeout, InvalidInput, SubscriptionMoved) as error:
             raise NotTaken(error.message) from error

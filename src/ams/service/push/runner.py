@@ -117,22 +117,14 @@ class EnginesUpstream:
         return _to_pulled(found)
 
     async def acknowledge(self, target: Target, last: Pulled) -> None:
-        with _as_upstream_errors():
-            subscription = await _subscription_of(self.deliverer.registry, target)
-            try:
-                await self.deliverer.settle(subscription, Offset(last.offset))
-            except (InvalidInput, AckTimeout) as error:  # the cursor was moved meanwhile
-                raise NotTaken(error.message) from error
+        async with _settling(self.deliverer.registry, target) as subscription:
+            await self.deliverer.settle(subscription, Offset(last.offset))
 
     async def dead_letter(self, target: Target, message: Pulled, verdict: Verdict) -> None:
         """Put a message into the dead letter topic, and acknowledge it."""
-        with _as_upstream_errors():
-            subscription = await _subscription_of(self.deliverer.registry, target)
-            project, _ = _names_of(target)
-            try:
-                await self.dead_letters.dead_letter(subscription, project, Offset(message.offset), verdict)
-            except NotNext as error:
-                raise NotTaken(error.message) from error
+        project, _ = _names_of(target)
+        async with _settling(self.deliverer.registry, target) as subscription:
+            await self.dead_letters.dead_letter(subscription, project, Offset(message.offset), verdict)
 
     def forget(self, target: Target) -> None:
         """Do nothing: the engines remember all by themselves."""
@@ -190,12 +182,9 @@ class EngineHandOuts:
 
     async def _pull(self, target: Target, most: int, max_bytes: int) -> Sequence[LeaseBatch]:
         subscription = await _subscription_of(self.registry, target)
-        try:
-            return await self.working.puller.pull(
-                subscription, most, holder=HOLDER, wait=True, max_bytes=max_bytes, one_of_each_key=True
-            )
-        except SubscriptionMoved as error:
-            raise Away(error.message) from error
+        return await self.working.puller.pull(
+            subscription, most, holder=HOLDER, wait=True, max_bytes=max_bytes, one_of_each_key=True
+        )
 
     async def wait(self, target: Target) -> None:
         """Wait for messages, or for the time of some that failed."""
@@ -227,9 +216,9 @@ def _ids(hand_out: PushHandOut) -> AckIds:
 
 @contextlib.asynccontextmanager
 async def _settling(registry: Registry, target: Target) -> AsyncIterator[Subscription]:
-    """Find a subscription, and convert errors: `NotTaken` for leases that have ended, as after a seek."""
+    """Find a subscription, and convert errors: `NotTaken` if leases ended or the cursor was moved, as by a seek."""
     with _as_upstream_errors():
         try:
             yield await _subscription_of(registry, target)
-        except (AckTimeout, InvalidInput, SubscriptionMoved) as error:
+        except (AckTimeout, InvalidInput, NotNext, SubscriptionMoved) as error:
             raise NotTaken(error.message) from error

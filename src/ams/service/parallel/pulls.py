@@ -239,15 +239,13 @@ class Puller:
     ) -> Sequence[LeaseBatch]:
         if not messages:
             return ()
-        backlog = opened.backlog
+        backlog, kept = opened.backlog, messages[:0]
         try:
             await self._storer.extend_horizon(opened, consumer.lease_ms)
             kept = await self._limit_to_memory(opened.subscription.id, messages, consumer.held_for)
-        except BaseException:
-            backlog.give_back(offsets_of(messages))
-            raise
-        if len(kept) < len(messages):
-            backlog.give_back(offsets_of(messages)[len(kept) :])
+        finally:
+            if len(kept) < len(messages):
+                backlog.give_back(offsets_of(messages)[len(kept) :])
         taken = backlog.find_taken(offsets_of(kept)) if kept else ()
         if taken:
             kept = [each for each in kept if each.offset not in taken]

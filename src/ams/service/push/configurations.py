@@ -149,14 +149,6 @@ class Pushing:
         `Unavailable`, `InvalidInput`; then `TopicGone` and `InvalidInput` for the dead letter topic.
         """
         worker, is_parallel = await self.worker(), False
-        if asked is not None and (asked.dead_letter_topic or asked.max_outstanding):
-            subscription = await find_subscription(self.registry, caller, name)
-            is_parallel = subscription.parallel is not None
-            self._require_worker(worker)
-            modify_push_config(subscription.push, asked, new_token, parallel=is_parallel, local_http=self.local_http)
-        if asked is not None and asked.dead_letter_topic:
-            found = await find_dead_letter_topic(self.registry, caller, subscription.topic, asked.dead_letter_topic)
-            asked = replace(asked, dead_letter_topic=found)
 
         def change(existing: PushConfig | None) -> PushConfig | None:
             if asked is None:
@@ -164,6 +156,13 @@ class Pushing:
             self._require_worker(worker)
             return modify_push_config(existing, asked, new_token, parallel=is_parallel, local_http=self.local_http)
 
+        if asked is not None and (asked.dead_letter_topic or asked.max_outstanding):
+            subscription = await find_subscription(self.registry, caller, name)
+            is_parallel = subscription.parallel is not None
+            change(subscription.push)  # raises the first errors
+        if asked is not None and asked.dead_letter_topic:
+            found = await find_dead_letter_topic(self.registry, caller, subscription.topic, asked.dead_letter_topic)
+            asked = replace(asked, dead_letter_topic=found)
         expected = expected_subscription(caller)
         changed = await self.registry.subscriptions.change_push(caller.here.id, name, change, worker, expected)
         await self.server.settle()

@@ -239,7 +239,8 @@ class Puller:
     ) -> Sequence[LeaseBatch]:
         if not messages:
             return ()
-        backlog, kept = opened.backlog, messages[:0]
+        backlog = opened.backlog
+        kept: Sequence[Stored] = ()
         try:
             await self._storer.extend_horizon(opened, consumer.lease_ms)
             kept = await self._limit_to_memory(opened.subscription.id, messages, consumer.held_for)

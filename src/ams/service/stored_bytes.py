@@ -14,7 +14,7 @@ from ams.core.clock import Clock
 from ams.core.errors import RateLimited
 from ams.core.fair_share import UNLIMITED, FairShare
 from ams.core.names import Offset, ProjectId, TopicId
-from ams.core.quotas import NO_LIMITS, PUBLISH_BYTES, STORED_BYTES, Limits, quota_exceeded
+from ams.core.quotas import PUBLISH_BYTES, STORED_BYTES, Limits, quota_exceeded
 from ams.core.rate import Rate
 from ams.core.supervisor import Ticker
 from ams.storage.cursors.base import Cursors
@@ -42,7 +42,8 @@ class StoredBytes:
         self._rules = registry.quotas.rules
         self._share = FairShare[ProjectId](UNLIMITED)
         self._topics: dict[TopicId, ProjectId] = {}
-        self._quotas: dict[ProjectId, Limits] = {}
+        self._limits: Mapping[ProjectId, int] = {}
+        self._rates: Mapping[ProjectId, int] = {}
         self._changed: dict[ProjectId, Limits] = {}  # quotas changed since the last measurement began to read them
         self._byte_rates: dict[int, Rate] = {}  # published bytes of projects, by the bytes a second they may publish
         self._measured_at = clock.monotonic() - UNLIMITED_MEASURE_MS
@@ -54,7 +55,7 @@ class StoredBytes:
 
     def limit(self, project: ProjectId) -> int:
         """Return the quota of a project in bytes; 0: no limit."""
-        return self._rules.limit(self._quotas.get(project, NO_LIMITS), STORED_BYTES)
+        return self._limits.get(project, self._rules.defaults[STORED_BYTES])
 
     def share(self, project: ProjectId) -> int | None:
         """Return the present fair share in bytes of a project without a quota; None: no limit."""
@@ -64,7 +65,7 @@ class StoredBytes:
         """Reserve bytes before a publish. Raises `QuotaExceeded` or `RateLimited`, and reserves nothing then."""
         project = topic.project_id
         limit = self.limit(project)
-        per_second = self._rules.limit(self._quotas.get(project, NO_LIMITS), PUBLISH_BYTES)
+        per_second = self._rates.get(project, self._rules.defaults[PUBLISH_BYTES])
         rate = self._byte_rate(per_second) if per_second else None
         if rate is not None and not rate.allows(project, 0):
             raise RateLimited(quota_exceeded(PUBLISH_BYTES, f"its limit is {per_second}").message)
@@ -85,7 +86,9 @@ class StoredBytes:
 
     def follow(self, project: ProjectId, own: Limits) -> None:
         """Apply changed quotas of a project."""
-        self._changed[project] = self._quotas[project] = own
+        self._changed[project] = own
+        self._limits = {**self._limits, project: self._rules.limit(own, STORED_BYTES)}
+        self._rates = {**self._rates, project: self._rules.limit(own, PUBLISH_BYTES)}
 
     async def measure(self) -> None:
         """Measure the bytes of all projects, and read their quotas."""
@@ -93,9 +96,11 @@ class StoredBytes:
         projects = await self._registry.projects.all()
         self._topics |= await self._registry.topics.owners()
         # The registry may have been read before a quota changed.
-        self._quotas = {each.id: each.quotas for each in projects} | self._changed
+        quotas = {each.id: each.quotas for each in projects} | self._changed
+        self._limits = {project: self._rules.limit(own, STORED_BYTES) for project, own in quotas.items()}
+        self._rates = {project: self._rules.limit(own, PUBLISH_BYTES) for project, own in quotas.items()}
         capacity = None if self._capacity is None else await self._capacity()
-        is_limited = self._capacity is not None or any(map(self.limit, self._quotas))
+        is_limited = self._capacity is not None or any(self._limits.values())
         if not is_limited and self._clock.monotonic() - self._measured_at < UNLIMITED_MEASURE_MS:
             return
         stored = await self._log.stored_bytes(self._topics)

@@ -23,8 +23,7 @@ from ams.access.permissions import (
     ROLES,
     SELF,
     RoleTable,
-    check_project_roles,
-    check_service_roles,
+    check_roles,
     needs_all_rights,
     role_table,
 )
@@ -71,14 +70,14 @@ def test_roles_are_those_of_the_contract_and_three_of_them_may_be_given_in_a_pro
     """HTTP contract 17.3, U3."""
     assert set(SHORT.values()) == ROLES
     assert {"project_admin", "publisher", "consumer"} == PROJECT_ROLES
-    check_service_roles(sorted(ROLES))
-    check_project_roles(sorted(PROJECT_ROLES))
+    check_roles(sorted(ROLES), ROLES)
+    check_roles(sorted(PROJECT_ROLES), PROJECT_ROLES)
     for role in ROLES - PROJECT_ROLES:
         with pytest.raises(InvalidInput, match=f"^invalid role: {role}$"):
-            check_project_roles(["consumer", role])
+            check_roles(["consumer", role], PROJECT_ROLES)
     for role in ("", "_admin_", "Publisher", "publisher "):
         with pytest.raises(InvalidInput, match=f"^invalid role: {role}$"):
-            check_service_roles([role])
+            check_roles([role], ROLES)
 
 
 GUIDE = Path(__file__).parents[2] / "docs" / "how-to" / "control-access.md"

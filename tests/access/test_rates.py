@@ -167,7 +167,7 @@ def refusal_messages(rates: Rates, *callers: Caller) -> list[str]:
     found = []
     for each in callers:
         try:
-            rates.count(each)
+            rates.count(each.user or "", each.project)
             found.append("")
         except RateLimited as refused:
             found.append(refused.message)

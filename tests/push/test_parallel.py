@@ -17,6 +17,7 @@ from ams.push.report import ACKNOWLEDGE, ACTIVE, CONSUME, PARALLEL_ELSEWHERE, ST
 from ams.push.sender import CircuitOpen, EndpointAnswer, SendFailed
 from ams.push.upstream import Away, NotTaken, Pulled, PushHandOut, Target, UpstreamError, Verdict
 from ams.service.parallel.backlog import Backlog, Settling
+from ams.service.parallel.hand_out_ids import RestartGrace
 from ams.service.parallel.message_state import RetryRules
 from ams.storage.cursors.acks import AckProgress
 from tests.push.keepers import (
@@ -47,9 +48,8 @@ class BacklogHandOuts:
         self.messages = messages
         rules = RetryRules(most_attempts=attempts)
         progress = AckProgress(Offset(0), 1, 1, BitMap64(), {}, None)
-        self.backlog = Backlog(
-            progress, "abcdef", rules, end=Offset(0), grace_until=Milliseconds(0), longest_until=Milliseconds(0)
-        )
+        grace = RestartGrace(1, Offset(0), Milliseconds(0), Milliseconds(0))
+        self.backlog = Backlog(progress, "abcdef", rules, grace)
         self.dead: dict[int, Verdict] = {}
         self.waits: list[int] = []  # backoffs of failed messages
         self.failing: dict[str, list[UpstreamError]] = {"lease": [], "acknowledge": []}  # errors of the next calls
@@ -97,7 +97,7 @@ class BacklogHandOuts:
         await asyncio.sleep(0)
         if self.backlog.has_ready or self.backlog.scan < self.messages:
             return
-        due = self.backlog.next_due()
+        due = self.backlog.leases.next_due()
         if due is not None and not self.backlog.out:
             self.clock.advance(max(due - self.clock.monotonic(), 0))
             return
@@ -135,7 +135,7 @@ class BacklogHandOuts:
         self._changed.set()
 
     def failures(self) -> dict[int, int]:
-        return {each: count for each in range(self.messages) if (count := self.backlog.failures.of(Offset(each)))}
+        return {each: count for each in range(self.messages) if (count := self.backlog.failures.counts[Offset(each)])}
 
     def _note_stored(self, settling: Settling) -> None:
         self.backlog.note_stored(settling, self.clock.monotonic())

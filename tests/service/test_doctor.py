@@ -4,7 +4,7 @@ Only for states that requests can hardly reach; the others are rows of tests/con
 """
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from unittest.mock import AsyncMock
@@ -27,16 +27,7 @@ from ams.service.issuers import Issuers
 from ams.service.push.assignment import Assignment
 from ams.service.push.configurations import NoPushServer, Pushing, PushServer, PushWatcher
 from ams.service.retention import LossTotal
-from ams.service.service_doctor import (
-    MAX_NAMED,
-    SINGLE_PROCESS_REMEDIES,
-    EngineIdentities,
-    Inconsistencies,
-    Remedies,
-    ServiceDoctor,
-    cluster_remedies,
-    inconsistencies,
-)
+from ams.service.service_doctor import MAX_NAMED, EngineIdentities, Inconsistencies, ServiceDoctor, inconsistencies
 from ams.storage.cursors.base import TopicOffset
 from ams.storage.log.base import Bounds
 from ams.storage.log.embedded import EmbeddedLog, LogOptions
@@ -194,17 +185,21 @@ def test_each_side_is_missed_by_the_other_and_what_fits_is_not_told() -> None:
 
 
 TOPIC_PATH, SUB_PATH = "projects/P/topics/t", "projects/P/subscriptions/s"
-CLUSTER = cluster_remedies(lambda log: f"the-tool --delete {log}")
+Removal = Callable[[str], str]
 
 
-def service_doctor_of(use_cases: UseCases, remedies: Remedies = SINGLE_PROCESS_REMEDIES) -> ServiceDoctor:
+def removal_command(log: str) -> str:
+    return f"the-tool --delete {log}"
+
+
+def service_doctor_of(use_cases: UseCases, removal: Removal | None = None) -> ServiceDoctor:
     engines = use_cases.engines
     losses = LossTotal(engines.log, engines.cursors)
-    return ServiceDoctor(engines.registry, engines.log, engines.cursors, losses, remedies=remedies, again_after=0.0)
+    return ServiceDoctor(engines.registry, engines.log, engines.cursors, losses, removal=removal, again_after=0.0)
 
 
-async def look_at_service(use_cases: UseCases, remedies: Remedies = SINGLE_PROCESS_REMEDIES) -> Sequence[Finding]:
-    return await service_doctor_of(use_cases, remedies).look()
+async def look_at_service(use_cases: UseCases, removal: Removal | None = None) -> Sequence[Finding]:
+    return await service_doctor_of(use_cases, removal).look()
 
 
 async def lose(use_cases: UseCases, what: str) -> None:
@@ -255,15 +250,15 @@ async def test_what_is_missing_is_told_with_what_to_do(use_cases: UseCases, what
 
     await lose(use_cases, what)
 
-    for remedies, text in ((SINGLE_PROCESS_REMEDIES, alone), (CLUSTER, with_others)):
-        assert await look_at_service(use_cases, remedies) == [Finding(what != "subscription", text)]
+    for removal, text in ((None, alone), (removal_command, with_others)):
+        assert await look_at_service(use_cases, removal) == [Finding(what != "subscription", text)]
 
 
 async def test_nobody_is_told_to_remove_the_logs_of_a_registry_that_was_lost(use_cases: UseCases, tmp_path: Path):
     with sqlite3.connect(tmp_path / "registry.db") as registry:
         registry.execute("DELETE FROM topics")
     text = "No topic is registered, but the log holds 1: if the registry was lost, restore it."
-    assert await look_at_service(use_cases, CLUSTER) == [Finding(True, text)]
+    assert await look_at_service(use_cases, removal_command) == [Finding(True, text)]
 
 
 async def test_a_change_that_was_under_way_is_not_told(use_cases: UseCases) -> None:

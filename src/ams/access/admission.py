@@ -90,10 +90,6 @@ class Caller:
         """True if the login has fewer rights than its user."""
         return self.login is not None and self.login.rights is not None
 
-    def was_renamed_from(self, user: User) -> bool:
-        """Return whether the caller asks for itself, but `user` has taken over its name since."""
-        return SELF in self.roles and user.id != self.user
-
     def view(self, user: User) -> User:
         """Return the part of `user` that the caller may see (contract 3.6)."""
         if self.full_view:
@@ -170,7 +166,9 @@ class Admission:
             roles = frozenset({SERVICE_ADMIN})
             return Caller(None, None, roles, True, place, self._access_lists, None, self._show_tokens)
         principal = self._cached_principal(token) or await self._principal(token)
-        roles, allowed = _roles(principal, place), self._permissions[action]
+        roles, allowed = principal.service_roles, self._permissions[action]
+        if place is not None:
+            roles = principal.project_roles.get(place.id, _NO_ROLES) & PROJECT_ROLES | roles
         if SELF in allowed:
             roles = roles | {SELF} if names.get("user") == principal.name else roles - {SELF}
         if not roles:
@@ -272,12 +270,6 @@ def is_good_for(login: Login, action: str, names: Mapping[str, str] = _NO_NAMES)
     if login.rights is None:
         return True
     return not needs_all_rights(action) and rights.allow(login.rights, action, names)
-
-
-def _roles(principal: Principal, place: Project | None) -> frozenset[str]:
-    if place is None:
-        return principal.service_roles
-    return principal.project_roles.get(place.id, _NO_ROLES) & PROJECT_ROLES | principal.service_roles
 
 
 def _bytes(token: str) -> bytes:

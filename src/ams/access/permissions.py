@@ -35,12 +35,7 @@ ROLES = PROJECT_ROLES | {SERVICE_ADMIN, ADMIN_VIEWER, METRICS_VIEWER, PUSH_WORKE
 """Built-in roles. Each may be a service role."""
 
 
-def check_project_roles(roles: Iterable[str]) -> None:
-    """Raise `InvalidInput` "invalid role: X" at the first name that is not a project role."""
-    check_service_roles(roles, PROJECT_ROLES)
-
-
-def check_service_roles(roles: Iterable[str], valid: frozenset[str] = ROLES) -> None:
+def check_roles(roles: Iterable[str], valid: frozenset[str]) -> None:
     """Raise `InvalidInput` "invalid role: X" at the first name that is not valid."""
     for role in roles:
         if role not in valid:

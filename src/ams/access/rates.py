@@ -11,12 +11,11 @@ from collections.abc import Generator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ams.access.admission import Caller
 from ams.core.clock import Clock
 from ams.core.errors import RateLimited
 from ams.core.fair_share import UNLIMITED, FairShare
-from ams.core.names import ProjectId, UserId
-from ams.core.quotas import CONNECTIONS, REQUESTS, Quotas, quota_exceeded
+from ams.core.names import ProjectId
+from ams.core.quotas import REQUESTS, Quotas, quota_exceeded
 from ams.core.rate import Rate
 from ams.storage.registry.records import Project
 
@@ -34,20 +33,10 @@ class _Users:
     """Users who need more than a share, and whether they were refused since their last admitted request. The user who
     last had more than a share comes last."""
 
-    def note(self, user: str, now: int) -> None:
-        self.asking.pop(user, None)
-        self.asking[user] = now
-        self.forget_before(now - SHARE_WINDOW_MS)
-
     def forget_before(self, moment: int) -> None:
         while self.asking and self.asking[first := next(iter(self.asking))] < moment:
             del self.asking[first]
             self.line.pop(first, None)
-
-    def is_next(self, user: str) -> bool:
-        """Return whether no other user is queued before this one."""
-        first = next((each for each, waits in self.line.items() if waits or each == user), user)
-        return first == user
 
 
 class SharedRate:
@@ -91,7 +80,8 @@ class SharedRate:
         others, half = len(users.asking) - 1, self._per_second // 2
         if not others:
             return 0
-        return max(half // 2, min(others, half), 1) if users.is_next(user) else max(half, 1)
+        first = next((each for each, waits in users.line.items() if waits or each == user), user)
+        return max(half // 2, min(others, half), 1) if first == user else max(half, 1)
 
     def _has_share(self, project: str, user: str) -> bool:
         return self._shares.allows(f"{project} {user}", len(self._users[project].asking))
@@ -100,7 +90,9 @@ class SharedRate:
         """Note a request of a user, and return the active users of the project."""
         now = self._clock.monotonic()
         users = self._users.setdefault(project, _Users())
-        users.note(user, now)
+        users.asking.pop(user, None)
+        users.asking[user] = now
+        users.forget_before(now - SHARE_WINDOW_MS)
         if len(self._users) > self._most:
             for each in self._users.values():
                 each.forget_before(now - SHARE_WINDOW_MS)
@@ -119,28 +111,29 @@ class Rates:
         self._projects: dict[int, SharedRate] = {}
         self.is_usual = users > 0 or bool(rules.defaults[REQUESTS])
 
-    def count(self, caller: Caller) -> None:
-        """Count a request; the service token has no user limit. Raises `RateLimited`, and counts nothing then."""
-        user = caller.user or ""
+    def count(self, user: str, project: Project | None) -> None:
+        """Count a request; the service token has no user. Raises `RateLimited`, and counts nothing then."""
         users = self._users if user else None
-        limit = self._rules.limit(caller.project.quotas, REQUESTS) if caller.project is not None else 0
         if users is not None and not users.allows(user):
             raise RateLimited("Too many requests of this user")
-        if limit:
-            project = self._projects.get(limit) or self._projects.setdefault(limit, SharedRate(limit, self._clock))
-            if not project.allows(caller.here.id, user):
+        if project is not None and (limit := self._rules.limit(project.quotas, REQUESTS)):
+            shared = self._projects.get(limit) or self._projects.setdefault(limit, SharedRate(limit, self._clock))
+            if not shared.allows(project.id, user):
                 raise RateLimited(quota_exceeded(REQUESTS, f"its limit is {limit}").message)
-            project.take(caller.here.id, user)
+            shared.take(project.id, user)
         if users is not None:
             users.take(user)
 
-    def count_user(self, user: UserId) -> None:
-        """Count a request that belongs to no project. Raises `RateLimited` and counts nothing above the limit."""
-        if self._users is None:
-            return
-        if not self._users.allows(user):
-            raise RateLimited("Too many requests of this user")
-        self._users.take(user)
+
+class ConnectionSlot(NamedTuple):
+    """Slot of one connection in the quota of its project."""
+
+    project: ProjectId
+    slots: "QuotaSlots"
+
+    def give_back(self) -> None:
+        """Return the slot of a closed connection."""
+        self.slots.give_back(self.project)
 
 
 class QuotaSlots:
@@ -180,24 +173,6 @@ class QuotaSlots:
         finally:
             self.give_back(project.id)
 
-
-class ConnectionSlot(NamedTuple):
-    """Slot of one connection in the quota of its project."""
-
-    project: ProjectId
-    slots: QuotaSlots
-
-    def give_back(self) -> None:
-        """Return the slot of a closed connection."""
-        self.slots.give_back(self.project)
-
-
-class ConnectionSlots(QuotaSlots):
-    """HTTP connections by project. Each counts for the project of its last admitted request until it closes."""
-
-    def __init__(self, rules: Quotas, capacity: int) -> None:
-        super().__init__(rules, CONNECTIONS, capacity)
-
     def lower_capacity(self, capacity: int) -> None:
         """Reduce the shared capacity, because open files allow no more."""
         self._share.capacity = capacity
@@ -215,6 +190,6 @@ class ConnectionSlots(QuotaSlots):
 class ProjectSlots(NamedTuple):
     """Connections, waiting pulls and streams of each project on this node."""
 
-    connections: ConnectionSlots
+    connections: QuotaSlots  # HTTP: each counts for the project of its last admitted request until it closes
     waiting_pulls: QuotaSlots
     streams: QuotaSlots  # of Google's clients

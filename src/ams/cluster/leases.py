@@ -11,7 +11,6 @@ stores use `share`: `MemoryLeases` in one process, `StoredLeases` in `ams.cluste
 import asyncio
 import contextlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from ams.core.clock import Clock
@@ -102,8 +101,7 @@ def _first(most: int, *sets: Iterable[SubscriptionId]) -> list[SubscriptionId]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class _Holder:
+class _Holder(NamedTuple):
     until: int  # by the monotonic clock
     leaving: bool
     leases: Subscriptions
@@ -154,12 +152,9 @@ class MemoryLeases:
     def _share(self, heartbeat: Heartbeat, wanted: Subscriptions, *, gives: bool) -> Subscriptions:
         others = self._living()
         before = others.pop(heartbeat.holder, _NO_HOLDER)
-        standing = Holdings(
-            before.leases,
-            {name: each.leases for name, each in others.items()},
-            frozenset(name for name, each in others.items() if each.leaving),
-        )
-        found = share(heartbeat, wanted, standing, gives=gives)
+        held = {name: each.leases for name, each in others.items()}
+        leaving = frozenset(name for name, each in others.items() if each.leaving)
+        found = share(heartbeat, wanted, Holdings(before.leases, held, leaving), gives=gives)
         known = {**before.states, **heartbeat.states}
         states = {each: known[each] for each in found.leases if each in known}
         self._holders = others

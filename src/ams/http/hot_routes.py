@@ -14,18 +14,10 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from ams.access.admission import Admission, Caller, bearer_of
-from ams.access.rates import ConnectionSlots, QuotaSlots, Rates
+from ams.access.rates import QuotaSlots, Rates
 from ams.core.ack_ids import AckIds
 from ams.core.errors import NotAuthenticated, OwnedElsewhere
-from ams.core.names import (
-    ProjectName,
-    SubscriptionName,
-    TopicName,
-    UserId,
-    ack_prefix,
-    checked_name,
-    checked_resource_name,
-)
+from ams.core.names import ProjectName, SubscriptionName, TopicName, ack_prefix, checked_name, checked_resource_name
 from ams.http import messages
 from ams.http.asgi import Header, Receive, query_value
 from ams.http.bodies import BIG_BODY
@@ -50,7 +42,7 @@ for its rate."""
 class RequestGate:
     """Admits requests."""
 
-    def __init__(self, admission: Admission, auth_option: str, rates: Rates, connections: ConnectionSlots) -> None:
+    def __init__(self, admission: Admission, auth_option: str, rates: Rates, connections: QuotaSlots) -> None:
         self._admission, self._connections, self._rates = admission, connections, rates
         self._reads_header = auth_option in ("both", "header")
         self._reads_query = auth_option in ("both", "key")
@@ -87,7 +79,7 @@ class RequestGate:
     def count_request(self, caller: Caller) -> None:
         """Count an admitted request. Raises `RateLimited` and counts nothing above the limit."""
         if self._rates.is_usual or (caller.project is not None and caller.project.quotas):
-            self._rates.count(caller)
+            self._rates.count(caller.user or "", caller.project)
 
     def count_connection(self, connection: HttpConnection, caller: Caller) -> None:
         """Count a connection for the project of an admitted request. Raises `QuotaExceeded` and counts nothing."""
@@ -135,13 +127,13 @@ class RequestGate:
         """Count a request of a user with any rights. Raises as `who`, and `RateLimited`."""
         user = await self.who(headers, query)
         if user:
-            self._rates.count_user(UserId(user))
+            self._rates.count(user, None)
 
     async def count(self, token: str | None) -> None:
         """Count a user's request to an open route. Raises `RateLimited`, and `UnknownToken` for a bad token."""
         user = await self._admission.principal(token)
         if user is not None:
-            self._rates.count_user(user.id)
+            self._rates.count(user.id, None)
 
 
 _UNCLEAN_PARTS = ("", ".", "..")  # parts of an unclean path (contract 1.3), not found here
@@ -349,9 +341,7 @@ class FastRoutes:
 
     async def _lease(self, subscription: Subscription, project: str, caller: Caller, body: bytes) -> bytes:
         wanted, wait = messages.pull_request(body)
-        lots = await self._puller.pull(
-            subscription, wanted, project=ProjectName(project), holder=holder_of(caller), held_for=project, wait=wait
-        )
+        lots = await self._puller.pull(subscription, wanted, holder=holder_of(caller), held_for=project, wait=wait)
         if wait and not lots:
             raise NotOnLane
         return messages.lease_answer(ack_prefix(project, subscription.name), lots)
@@ -375,7 +365,7 @@ class FastRoutes:
     async def _wait(self, call: HotCall, subscription: Subscription, until: float, left: Gone) -> bool:
         if subscription.parallel is None:
             return await self._deliverer.wait(subscription, until, left)
-        return await self._puller.wait(subscription, ProjectName(call.project), holder_of(call.caller), until, left)
+        return await self._puller.wait(subscription, holder_of(call.caller), until, left)
 
     async def _to_pull_again(self, call: HotCall) -> Subscription:
         return await self._deliverer.to_pull(await self._admitted_again(call), SubscriptionName(call.name))
@@ -392,9 +382,9 @@ class FastRoutes:
             if await self._deliverer.is_parallel(caller, SubscriptionName(call.name)):
                 each = await self._messages.each_ack_id(prefix, body)
                 subscription = await self._deliverer.to_acknowledge(caller, SubscriptionName(call.name))
-                act = partial(self._take_each, subscription, call.project, prefix)
+                act = partial(self._take_each, subscription, prefix)
                 self._remember(call, act, waits_once=self._forwarder is None)
-                take = partial(self._take_each_id, subscription, call.project, each)
+                take = partial(self._take_each_id, subscription, each)
                 if self._forwarder is None:
                     return await take()
                 answer = await self._forwarder.run(take, call.scope, lambda: body)
@@ -411,9 +401,9 @@ class FastRoutes:
         await self._deliverer.acknowledge(subscription, messages.ack_numbers(prefix, ids))
         return b"{}"
 
-    def _take_each(self, subscription: Subscription, project: str, prefix: str, body: bytes, _: str | None) -> Work:
-        return self._take_each_id(subscription, project, messages.each_ack_id(prefix, body))
+    def _take_each(self, subscription: Subscription, prefix: str, body: bytes, _: str | None) -> Work:
+        return self._take_each_id(subscription, messages.each_ack_id(prefix, body))
 
-    async def _take_each_id(self, subscription: Subscription, project: str, ids: AckIds) -> bytes:
-        await self._settler.acknowledge(subscription, ProjectName(project), ids)
+    async def _take_each_id(self, subscription: Subscription, ids: AckIds) -> bytes:
+        await self._settler.acknowledge(subscription, ids)
         return b"{}"

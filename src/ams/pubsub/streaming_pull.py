@@ -193,7 +193,7 @@ class _Spread:
                 self._turns.pop(stream, None)
                 continue
             lots = await working.puller.pull(
-                self.subscription, TURN_MESSAGES, project=self._project, holder=stream.holder, wait=True,
+                self.subscription, TURN_MESSAGES, holder=stream.holder, wait=True,
                 max_bytes=min(messages.MAX_RESPONSE_BYTES, left), seconds=stream.seconds, window=stream.window,
             )  # fmt: skip
             if lots:
@@ -207,7 +207,7 @@ class _Spread:
     async def _wait(self, holder: str) -> None:
         loop = asyncio.get_running_loop()
         until = loop.time() + LOOK_SECONDS
-        waiting = self._leases.working.puller.wait(self.subscription, self._project, holder, until)
+        waiting = self._leases.working.puller.wait(self.subscription, holder, until)
         has_grown, _ = await wait_for_first(waiting, self._sooner.wait())
         if has_grown is False and loop.time() < until:
             await asyncio.sleep(PAUSE_SECONDS)  # pulls do not wait now

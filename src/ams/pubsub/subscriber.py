@@ -66,13 +66,13 @@ class Leases:
 
     async def acknowledge(self, call: PubsubCall, subscription: Subscription, ids: Sequence[str]) -> None:
         """Acknowledge messages. Late ids are ignored; with exactly-once delivery they raise `FailedAckIds`."""
-        settle = partial(self.working.settler.acknowledge, subscription, call.project)
+        settle = partial(self.working.settler.acknowledge, subscription)
         await self._settle(call, subscription, ids, settle)
 
     async def extend(self, call: PubsubCall, subscription: Subscription, ids: Sequence[str], seconds: int) -> None:
         """Let leases end in so many `seconds`; 0 is a nack. Late ids as for `acknowledge`."""
         holder = holder_of(call.caller)
-        settle = partial(self.working.settler.extend, subscription, call.project, seconds=seconds, holder=holder)
+        settle = partial(self.working.settler.extend, subscription, seconds=seconds, holder=holder)
         await self._settle(call, subscription, ids, settle)
 
     async def _settle(
@@ -287,14 +287,14 @@ class SubscriberRpcs:
 
         def lease() -> Awaitable[Sequence[LeaseBatch]]:
             return working.puller.pull(
-                subscription, most, project=call.project, holder=holder, held_for=call.project, wait=waits,
+                subscription, most, holder=holder, held_for=call.project, wait=waits,
                 max_bytes=MAX_RESPONSE_BYTES,
             )  # fmt: skip
 
         lots = await lease()
         if waits and not lots:
             with self._waiting.hold_slot(call.caller.here):
-                while not lots and await working.puller.wait(subscription, call.project, holder, until):
+                while not lots and await working.puller.wait(subscription, holder, until):
                     subscription = await self._leases.subscription(call._replace(caller=await call.again()))
                     lots = await lease()
         options = subscription.parallel

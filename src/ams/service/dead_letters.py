@@ -29,9 +29,7 @@ from ams.storage.log.base import Log
 from ams.storage.registry.records import Subscription, Topic
 from ams.storage.registry.registry import Registry
 
-PREFIX = "deadLetter"  # of attributes added to a dead letter
-GOOGLE_ATTRIBUTE_PREFIX = "CloudPubSubDeadLetterSource"  # of added attributes that Google's clients expect
-REASON = PREFIX + "Reason"
+SUBSCRIPTION, REASON = "deadLetterSubscription", "deadLetterReason"  # two of the attributes added to a dead letter
 MAX_REASON = 1024  # characters of a reason that are kept
 NO_TOPIC = "Dead letter topic doesn't exist"
 NOT_ACKNOWLEDGED = "not acknowledged"
@@ -82,22 +80,19 @@ class DeadLetters:
         except InvalidInput:  # a seek took the hand-out away
             raise NotNext from None
         self.counts.note_acknowledgement(subscription.id)
-        logger.info("message.buried", subscription=added[PREFIX + "Subscription"], offset=offset, status=verdict.status)
+        logger.info("message.buried", subscription=added[SUBSCRIPTION], offset=offset, status=verdict.status)
 
     async def put(
         self, subscription: Subscription, project: str, source: TopicId, offset: Offset, verdict: Verdict, *, epoch: int
     ) -> None:
-        """Dead-letter a message of a parallel subscription, once per `epoch`.
-
-        Does not acknowledge it. Does nothing if retention removed it. Raises as `dead_letter`.
-        """
+        """Store a message of a parallel subscription, if it is there, once per `epoch`. Raises as `dead_letter`."""
         target = await self._target(subscription)
         found = await self.log.read(source, offset, max_messages=1, max_bytes=1)
         if not found or found[0].offset != offset:
             return
         added = _attributes(project, subscription, found[0], verdict)
         await self._append(target, parse(found[0].fragment), added, f"{_key(subscription, source, offset)} {epoch}")
-        name = added[PREFIX + "Subscription"]
+        name = added[SUBSCRIPTION]
         logger.info("message.put_aside", subscription=name, offset=offset, attempts=verdict.attempts)
 
     async def _target(self, subscription: Subscription) -> Topic:
@@ -163,23 +158,20 @@ class DeadLetters:
 def _attributes(project: str, subscription: Subscription, stored: Stored, verdict: Verdict) -> Mapping[str, str]:
     # one line of text that can be stored: some reasons are an endpoint's own words
     reason = " ".join(verdict.reason[: 4 * MAX_REASON].split())[:MAX_REASON].encode("utf-8", "replace").decode()
-    said = {
-        "Subscription": f"projects/{project}/subscriptions/{subscription.name}",
-        "SourceTopic": f"projects/{project}/topics/{subscription.topic}",
-        "MessageId": str(stored.offset),
-        "PublishTime": publish_time(stored.time),
-        "Reason": reason,
-        "Attempts": str(verdict.attempts),
-        "Status": str(verdict.status),
-    }
-    googles = {
-        "DeliveryCount": str(verdict.attempts),
-        "Subscription": subscription.name,
-        "SubscriptionProject": project,
-        "TopicPublishTime": datetime.fromtimestamp(stored.time / 1000, UTC).isoformat(timespec="milliseconds"),
-    }
-    return {PREFIX + name: value for name, value in said.items()} | {
-        GOOGLE_ATTRIBUTE_PREFIX + name: value for name, value in googles.items()
+    moment = datetime.fromtimestamp(stored.time / 1000, UTC)
+    return {
+        SUBSCRIPTION: f"projects/{project}/subscriptions/{subscription.name}",
+        "deadLetterSourceTopic": f"projects/{project}/topics/{subscription.topic}",
+        "deadLetterMessageId": str(stored.offset),
+        "deadLetterPublishTime": publish_time(stored.time),
+        REASON: reason,
+        "deadLetterAttempts": str(verdict.attempts),
+        "deadLetterStatus": str(verdict.status),
+        # what Google's clients expect
+        "CloudPubSubDeadLetterSourceDeliveryCount": str(verdict.attempts),
+        "CloudPubSubDeadLetterSourceSubscription": subscription.name,
+        "CloudPubSubDeadLetterSourceSubscriptionProject": project,
+        "CloudPubSubDeadLetterSourceTopicPublishTime": moment.isoformat(timespec="milliseconds"),
     }
 
 

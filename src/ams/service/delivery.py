@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import sys
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Collection, Coroutine, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any
@@ -27,7 +27,8 @@ from ams.core.supervisor import FairQueue
 from ams.service.lookup import find_subscription, no_topic_is_a_conflict, require_attached, topic_of
 from ams.service.retention import follow_retention
 from ams.service.tallies import Counts
-from ams.storage.cursors.base import NO_DEADLINE, Cursors
+from ams.storage.cursors.acks import CursorStore
+from ams.storage.cursors.base import NO_DEADLINE
 from ams.storage.log.base import Log
 from ams.storage.registry.records import Subscription
 from ams.storage.registry.registry import Registry
@@ -57,10 +58,7 @@ class UnreadAnswers:
             raise _too_many_unread()
 
     def fit(self, project: str | None, messages: Sequence[Stored]) -> tuple[Sequence[Stored], int, int]:
-        """Return as many of the first messages as fit the share, and their `sizes`; None: all, they go to no client.
-
-        Raises `Overloaded` if not even one fits.
-        """
+        """Return the first messages that fit the share (None: all), and `sizes`. Raises `Overloaded` if none fits."""
         size, data_bytes = sizes(messages)
         if project is None or size <= (left := self.bytes_left(project)):
             return messages, size, data_bytes
@@ -87,7 +85,7 @@ class Deliverer:
 
     registry: Registry
     log: Log
-    cursors: Cursors
+    cursors: CursorStore
     max_messages: int
     max_bytes: int
     wait_seconds: float
@@ -169,25 +167,29 @@ class Deliverer:
         loop = asyncio.get_running_loop()
         seconds = until - loop.time()
         if seconds > 0 and not self._stopping:
+            waiting = asyncio.ensure_future(change(seconds))
             with no_topic_is_a_conflict:
-                await self._wait(subscription, change(seconds), left)
+                with self._hold_waits({waiting: subscription}, left):
+                    await asyncio.wait({waiting})
+                if not waiting.cancelled():
+                    waiting.result()
             if not (self._stopping or (left is not None and left.done()) or loop.time() >= until):
                 return True
         self.counts.note_pull(subscription)
         return False
 
-    async def _wait(self, subscription: SubscriptionId, change: Coroutine[Any, Any, object], left: Gone | None) -> None:
-        waiting = asyncio.ensure_future(change)
-        self._waiting[waiting] = subscription
+    @contextlib.contextmanager
+    def _hold_waits(self, waits: Mapping[asyncio.Task[Any], SubscriptionId], left: Gone | None) -> Generator[None]:
+        """Cancel waits at a stop, when woken, when the client has left, and at the end of the block."""
+        self._waiting.update(waits)
         if left is not None:
-            left.add_done_callback(lambda _: waiting.cancel())
+            left.add_done_callback(lambda _: _cancel(waits))
         try:
-            await asyncio.wait({waiting})
+            yield
         finally:
-            del self._waiting[waiting]
-            waiting.cancel()
-        if not waiting.cancelled():
-            waiting.result()
+            for wait in waits:
+                del self._waiting[wait]
+            _cancel(waits)
 
     async def acknowledge(self, subscription: Subscription, numbers: Sequence[int]) -> None:
         """Acknowledge everything up to the largest of `numbers` (contract 11.2); durable when it returns."""
@@ -223,18 +225,11 @@ class Deliverer:
             ): each
             for each in subscriptions
         }
-        self._waiting.update(waits)
-        if left is not None:
-            left.add_done_callback(lambda _: _cancel(waits))
-        try:
+        with self._hold_waits(waits, left):
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
             # A cancelled wait was woken, as its subscription was deleted or moved.
             ready = [wait for wait in waits if wait.done() and (wait.cancelled() or wait.exception() is None)]
             return frozenset(waits[wait] for wait in ready)
-        finally:
-            for wait in waits:
-                del self._waiting[wait]
-            _cancel(waits)
 
     async def _ready(self, topic: TopicId, offset: Offset, seconds: float) -> None:
         """Wait for a message at or after an offset, or the deletion of the topic; raises `TimeoutError`."""
@@ -250,13 +245,11 @@ class Deliverer:
     def stop_waiting(self) -> None:
         """End all waiting pulls, and let none wait from now on. For an orderly stop."""
         self._stopping = True
-        for task in tuple(self._waiting):
-            task.cancel()
+        _cancel(tuple(self._waiting))
 
     def wake(self, subscription: SubscriptionId) -> None:
         """Wake pulls that wait on a subscription: it was deleted, or its cursor moved."""
-        for task in [task for task, each in self._waiting.items() if each == subscription]:
-            task.cancel()
+        _cancel([task for task, each in self._waiting.items() if each == subscription])
 
     def waited_on(self) -> frozenset[SubscriptionId]:
         """Return the subscriptions that pulls wait on."""
@@ -305,6 +298,6 @@ class Deliverer:
             await self._large(project)
 
 
-def _cancel(waits: "Iterable[asyncio.Task[None]]") -> None:
+def _cancel(waits: "Iterable[asyncio.Task[Any]]") -> None:
     for wait in waits:
         wait.cancel()

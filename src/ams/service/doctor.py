@@ -20,7 +20,7 @@ from ams.service.lookup import find_subscription
 from ams.service.parallel.assembly import ParallelSubscriptions
 from ams.service.parallel.metrics import findings, messages_text
 from ams.service.push.configurations import INACTIVE, UNKNOWN, UNVERIFIED, PushStatus, PushWatcher
-from ams.service.retention import age_of, oldest_for
+from ams.service.retention import age_of, bounds_for
 from ams.service.tallies import Counting
 from ams.storage.cursors.acks import CursorStore
 from ams.storage.log.base import Log
@@ -60,9 +60,9 @@ class Doctor:
         texts = self.counting.counts.not_base64_of[topic.id] if topic else 0
         said = [*(_push_findings(pushed) if pushed else ()), *_findings(subscription, standing)]
         if texts:
-            is_one = texts == 1
+            verb = "is" if texts == 1 else "are"
             text = (
-                f"{messages_text(texts)} published to its topic since the service started {'is' if is_one else 'are'}"
+                f"{messages_text(texts)} published to its topic since the service started {verb}"
                 " not base64: consumers get that text as it is, and data that happens to be base64 is decoded."
             )
             said.append(Finding(False, text))
@@ -88,11 +88,9 @@ class Doctor:
         parallel, acknowledged, opened = subscription.parallel, None, None
         try:
             position = await self.cursors.position(subscription.id, topic.id)
-            bounds = await self.log.bounds(topic.id)
+            bounds = await bounds_for(self.log, topic.id, subscription, self.retention_clock)
             retention = topic.retention or caller.here.retention or self.default_retention
             if parallel is not None:
-                oldest = await oldest_for(self.log, topic.id, subscription, bounds, self.retention_clock)
-                bounds = bounds._replace(oldest=oldest)
                 retention = min(retention, parallel.message_retention or retention)
                 acknowledged = len((await self.cursors.progress(subscription.id)).done)
                 opened = await self.working.opened.here(subscription.id) if self.working else None
@@ -175,16 +173,15 @@ def _findings(subscription: Subscription, standing: Standing | None) -> Iterator
 
 def _push_findings(status: PushStatus) -> Iterator[Finding]:
     text = status.text.rstrip(", ")
-    if status.state == UNVERIFIED:
-        yield Finding(True, "Its push endpoint is not verified: nothing is delivered before it is.")
-    elif status.state == INACTIVE:
-        yield Finding(True, "Its messages are to be pushed to an endpoint, but there is no push server.")
-    elif status.state == RETRYING:
-        yield Finding(True, f"Its messages do not get through, and are tried again: {text}.")
-    elif status.state == STOPPED:
-        yield Finding(True, f"Its messages are not pushed any more: {text}.")
-    elif status.state == UNKNOWN:
-        yield Finding(False, f"Of how its messages are pushed this is known: {text}.")
+    texts = {
+        UNVERIFIED: "Its push endpoint is not verified: nothing is delivered before it is.",
+        INACTIVE: "Its messages are to be pushed to an endpoint, but there is no push server.",
+        RETRYING: f"Its messages do not get through, and are tried again: {text}.",
+        STOPPED: f"Its messages are not pushed any more: {text}.",
+        UNKNOWN: f"Of how its messages are pushed this is known: {text}.",
+    }
+    if status.state in texts:
+        yield Finding(status.state != UNKNOWN, texts[status.state])
     yield Finding(False, "Its messages are pushed to an endpoint: only push workers and service_admins may pull.")
 
 

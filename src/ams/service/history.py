@@ -7,6 +7,7 @@ each minute at which the values changed: a day takes 1 to 50 kB. The row of the 
 import asyncio
 import contextlib
 import struct
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -223,17 +224,13 @@ def _at_end(series: Series, place: int) -> list[int | None]:
 
 
 def _series(records: Mapping[int, Values], looks: Sequence[int | None]) -> Series:
-    noted, found, values = sorted(records), list[Values | None](), (0, 0, 0, 0)
-    at = 0
-    for look in looks:
-        if look is None:
-            found.append(None)
-            continue
-        while at < len(noted) and noted[at] <= look:
-            values = records[noted[at]]
-            at += 1
-        found.append(values)
-    return found
+    minutes = sorted(records)
+
+    def find_values(look: int) -> Values:
+        before = bisect_right(minutes, look)
+        return records[minutes[before - 1]] if before else (0, 0, 0, 0)
+
+    return [None if look is None else find_values(look) for look in looks]
 
 
 def _ages(oldest: Sequence[int | None], minutes: Sequence[int]) -> list[int | None]:

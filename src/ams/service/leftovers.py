@@ -5,7 +5,9 @@ change succeeds, and the rest waits. A single process cleans up at its next star
 `Retention` retries by itself.
 """
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from itertools import islice
 from typing import TypeVar
 
 import structlog
@@ -16,6 +18,16 @@ K = TypeVar("K")
 T = TypeVar("T")
 
 logger = structlog.get_logger("ams")
+
+
+async def run_in_parts(work: Callable[[K], Awaitable[object]], items: Iterable[K], at_once: int) -> None:
+    """Run work for all items, some at once; raise the first error when all have ended."""
+    remaining, failed = iter(items), []
+    while part := list(islice(remaining, at_once)):
+        outcomes = await asyncio.gather(*map(work, part), return_exceptions=True)
+        failed += [each for each in outcomes if isinstance(each, BaseException)]
+    if failed:
+        raise failed[0]
 
 
 async def drop_or_leave(drop: Callable[[K], Awaitable[None]], identity: K) -> None:

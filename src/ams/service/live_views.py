@@ -57,19 +57,13 @@ class Tail(NamedTuple):
     skipped: int
 
 
-@dataclass(frozen=True, slots=True)
-class ViewResources:
+class ViewResources(NamedTuple):
     """Resources of a view, as last looked up."""
 
     topics: Mapping[str, Topic]
     subscriptions: Mapping[str, tuple[Subscription, Topic | None]]
     tail: Topic | None
     caller: Caller
-
-    def shown_topics(self) -> frozenset[TopicId]:
-        """Return the topics whose growth changes the view."""
-        of_subscriptions = [topic for _, topic in self.subscriptions.values() if topic]
-        return frozenset(each.id for each in [*self.topics.values(), *of_subscriptions, self.tail] if each)
 
 
 @dataclass(slots=True)
@@ -197,7 +191,9 @@ class Live:
         return ViewResources(topics, subscriptions, tail, caller)
 
     async def _ends(self, seen: ViewResources) -> Mapping[TopicId, Offset]:
-        return {topic: (await self.log.bounds(topic)).end for topic in seen.shown_topics()}
+        of_subscriptions = [topic for _, topic in seen.subscriptions.values()]
+        shown = {each.id for each in [*seen.topics.values(), *of_subscriptions, seen.tail] if each}
+        return {topic: (await self.log.bounds(topic)).end for topic in shown}
 
     async def _change(self, ends: Mapping[TopicId, Offset], seconds: float) -> None:
         """Wait until a topic grows, at most so many seconds. Raises `Overloaded` at a stop."""

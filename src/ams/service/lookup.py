@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from ams.access.admission import Caller
+from ams.access.permissions import SELF
 from ams.core.errors import Conflict, InvalidInput, NotAllowed, NotFound, SubscriptionGone, TopicGone
 from ams.core.names import SnapshotName, SubscriptionName, TopicName, UserName, is_resource_name, topic_reference
 from ams.core.parallel_options import ParallelOptions
@@ -45,7 +46,7 @@ def expected_subscription(caller: Caller) -> Precondition:
 async def find_user(registry: Registry, name: UserName, caller: Caller | None = None) -> User:
     """Return a user. Raises `NotFound`, also if `caller` asks for itself by a former name."""
     user = require_found(await registry.users.by_name(name), NotFound(NO_USER))
-    if caller is not None and caller.was_renamed_from(user):
+    if caller is not None and SELF in caller.roles and user.id != caller.user:
         raise NotFound(NO_USER)
     return user
 

@@ -17,7 +17,7 @@ from ams.access.admission import Admission, Caller, is_good_for
 from ams.access.permissions import CONSUMER, PROJECT_ADMIN, PUBLISHER
 from ams.core.clock import Clock, day_of, day_text, resource_date
 from ams.core.errors import InvalidInput, NotAuthenticated, NotFound, SubscriptionGone, TopicGone
-from ams.core.names import ProjectName, SubscriptionName, TopicName
+from ams.core.names import SubscriptionName, TopicName
 from ams.service.parallel.assembly import ParallelSubscriptions
 from ams.service.retention import Losses, age_of
 from ams.service.tallies import Counting
@@ -209,7 +209,12 @@ class Usage:
 
     async def _usage(self, first: date, last: date, projects: Sequence[Project]) -> VaMetrics:
         found, days = await self.counting.activity(first, last), (last - first).days + 1
-        return _va_metrics([_project_usage(each.name, found.get(each.id, Activity()), days) for each in projects])
+
+        def usage_of(project: Project) -> ProjectUsage:
+            messages, topics, subscriptions, users = found.get(project.id, Activity())
+            return ProjectUsage(project.name, messages, average(messages, days), topics, subscriptions, users)
+
+        return _va_metrics([usage_of(each) for each in projects])
 
     def _window(self, start: str, end: str) -> tuple[date, date]:
         today = date.fromisoformat(day_text(day_of(self.clock.wall())))
@@ -238,17 +243,6 @@ def _date(text: str, absent: date, refusal: str) -> date:
     except ValueError:
         pass
     raise InvalidInput(refusal)
-
-
-def _project_usage(project: ProjectName, activity: Activity, days: int) -> ProjectUsage:
-    return ProjectUsage(
-        project=project,
-        message_count=activity.messages,
-        average_daily_messages=average(activity.messages, days),
-        topics_count=activity.topics,
-        subscriptions_count=activity.subscriptions,
-        users_count=activity.users,
-    )
 
 
 def _va_metrics(projects: Sequence[ProjectUsage]) -> VaMetrics:

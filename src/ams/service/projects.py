@@ -1,23 +1,20 @@
 """Administration of projects, members and quotas (HTTP contract 7), and the sweep of what a crash left of projects."""
 
-import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
-from typing import TypeVar
 
 import structlog
 
 from ams.access.admission import Caller
-from ams.access.permissions import check_project_roles
+from ams.access.permissions import PROJECT_ROLES, check_roles
 from ams.access.rates import ProjectSlots, QuotaSlots
 from ams.core.errors import AlreadyExists, Conflict, InvalidInput, NotAllowed, NotFound, Unusable
 from ams.core.names import ProjectId, ProjectName, UserName, checked_name
 from ams.core.quotas import NO_LIMITS, QUOTAS, STORED_BYTES, Limits
 from ams.core.supervisor import Ticker
 from ams.core.telemetry import Figure
-from ams.service.leftovers import drop_or_leave
+from ams.service.leftovers import drop_or_leave, run_in_parts
 from ams.service.lookup import NO_USER, find_user, require_found
 from ams.service.push.configurations import no_push_server
 from ams.service.stored_bytes import StoredBytes
@@ -27,13 +24,11 @@ from ams.storage.registry.records import Grant, Page, PageRequest, Project, User
 from ams.storage.registry.registry import Registry
 from ams.wire.projects import ProjectQuotas, Quota
 
-K = TypeVar("K")
-
 NO_PROJECT = "project doesn't exist"
 ALREADY_A_MEMBER = "User is already a member of the project"
 NOT_A_MEMBER = "Access to this resource is forbidden. User is not a member of the project"
 MORE_THAN_A_MEMBER = "The user has roles elsewhere: a service_admin can give it a new token"
-_MAX_CONCURRENT_DROPS = 100  # logs, or cursors: one after the other, those of a large project take minutes
+MAX_CONCURRENT_DROPS = 100  # logs, or cursors: one after the other, those of a large project take minutes
 
 logger = structlog.get_logger("ams.projects")
 
@@ -84,8 +79,8 @@ class Projects:
         await self.registry.idempotency.delete_old_claims(await self.registry.topics.of_project(caller.here.id))
         deleted = await self.registry.projects.delete(caller.here.id, caller.expected)
         owned = require_found(deleted, NotFound(NO_PROJECT))
-        await _drop_all(partial(drop_or_leave, self.log.drop), owned.topics)
-        await _drop_all(partial(drop_or_leave, self.cursors.drop), owned.subscriptions)
+        await run_in_parts(partial(drop_or_leave, self.log.drop), owned.topics, MAX_CONCURRENT_DROPS)
+        await run_in_parts(partial(drop_or_leave, self.cursors.drop), owned.subscriptions, MAX_CONCURRENT_DROPS)
         await self.changed()
 
     async def require_registry(self) -> None:
@@ -102,19 +97,10 @@ class Projects:
         await self.require_registry()
         topics = await self.log.topics() - await self.registry.topics.ids()
         subscriptions = await self.cursors.subscriptions() - await self.registry.subscriptions.ids()
-        await _drop_all(self.log.drop, topics)
-        await _drop_all(self.cursors.drop, subscriptions)
+        await run_in_parts(self.log.drop, topics, MAX_CONCURRENT_DROPS)
+        await run_in_parts(self.cursors.drop, subscriptions, MAX_CONCURRENT_DROPS)
         if topics or subscriptions:
             logger.info("projects.swept", topics=len(topics), subscriptions=len(subscriptions))
-
-
-async def _drop_all(drop: Callable[[K], Awaitable[None]], identities: Iterable[K]) -> None:
-    remaining, failed = iter(identities), []
-    while part := list(islice(remaining, _MAX_CONCURRENT_DROPS)):
-        outcomes = await asyncio.gather(*map(drop, part), return_exceptions=True)
-        failed += [each for each in outcomes if isinstance(each, BaseException)]
-    if failed:
-        raise failed[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +123,7 @@ class Members:
         if await self.registry.users.by_name(name) is not None:
             raise AlreadyExists("User already exists")
         roles = _roles_here(caller, grants) or ()
-        check_project_roles(roles)
+        check_roles(roles, PROJECT_ROLES)
         details, places = UserDetails(email=email), {caller.here.id: roles}
         made = await self.registry.users.create(name, details, places, caller.user, made_in=caller.here.id)
         return caller.view_made(made)
@@ -148,7 +134,7 @@ class Members:
         roles = _roles_here(caller, grants)
         if roles is None or not _is_member(user, caller):
             raise NotAllowed(NOT_A_MEMBER)
-        check_project_roles(roles)
+        check_roles(roles, PROJECT_ROLES)
         expected = caller.expected.seen_by(caller.view)
         changed = await self.registry.users.set_roles(user.id, caller.here.id, roles, expected)
         return caller.view(require_found(changed, NotAllowed(NOT_A_MEMBER)))
@@ -158,7 +144,7 @@ class Members:
         user = await find_user(self.registry, name)
         if _is_member(user, caller):
             raise Conflict(ALREADY_A_MEMBER)
-        check_project_roles(roles)
+        check_roles(roles, PROJECT_ROLES)
         try:
             added = await self.registry.users.add_member(user.id, caller.here.id, roles)
         except AlreadyExists:

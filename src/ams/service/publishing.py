@@ -95,7 +95,7 @@ class Publisher:
 
     async def _fit(self, topic: Topic, schema: AttachedSchema, project: str, sent: Batch, key: str | None) -> Batch:
         """Return messages with labels of their revisions; see `_check` for those of a known key."""
-        fitting = Fitting(self.registry, self.validators, topic.project_id, project, schema)
+        fitting = Fitting(self.validators, topic.project_id, project, schema)
         try:
             fitted_messages = await fitting.fitted_messages(sent)
         except InvalidInput:

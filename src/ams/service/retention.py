@@ -14,7 +14,6 @@ import contextlib
 from collections.abc import Awaitable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
 from typing import NamedTuple
 
 import structlog
@@ -26,7 +25,7 @@ from ams.core.names import Offset, ProjectId, TopicId, TopicName
 from ams.core.retention_clock import RetentionClock
 from ams.core.settings import MAX_RETENTION_SECONDS
 from ams.core.supervisor import Ticker
-from ams.service.leftovers import finish_or_leave
+from ams.service.leftovers import finish_or_leave, run_in_parts
 from ams.service.lookup import require_found, without_access_list
 from ams.storage.cursors.acks import CursorStore
 from ams.storage.cursors.base import Cursors, Position
@@ -34,7 +33,7 @@ from ams.storage.log.base import Bounds, Log
 from ams.storage.registry.records import Project, Subscription, Topic
 from ams.storage.registry.registry import Registry
 
-_TOPICS_AT_ONCE = 1000  # topics changed concurrently: they share group commits of the log
+TOPICS_AT_ONCE = 1000  # topics changed concurrently: they share group commits of the log
 CATCH_UP_SECONDS = 15.0
 LOOK_SECONDS = 15.0
 """Interval of the total, about that of a metrics scrape. 10,000 topics take a tenth of a second, in small pieces."""
@@ -101,12 +100,9 @@ class Retention:
     async def settle(self) -> int:
         """Copy retention times that differ from the registry to the log; return how many."""
         async with self._one_at_a_time:
-            differing = [
-                (topic, retention)
-                for topic, retention in (await self._registry.topics.retentions()).items()
-                if await self._differs(topic, retention)
-            ]
-            await self._apply(differing)
+            known = await self._registry.topics.retentions()
+            differing = [each for each in known.items() if await self._differs(*each)]
+            await self._set_in_log(differing)
         if differing:
             logger.info("retention.settled", topics=len(differing))
         return len(differing)
@@ -122,22 +118,20 @@ class Retention:
             return False
 
     async def _follow(self, topic: TopicId) -> bool:
-        await self._set_in_log(topic, await self._registry.topics.retention(topic))
+        await self._set_in_log([(topic, await self._registry.topics.retention(topic))])
         return True
 
     async def _follow_project(self, project: ProjectId, retention: Milliseconds | None) -> bool:
         heirs = await self._registry.topics.without_retention(project)
-        await self._apply((topic, retention) for topic in heirs)
+        await self._set_in_log((topic, retention) for topic in heirs)
         return True
 
-    async def _apply(self, changes: Iterable[tuple[TopicId, Milliseconds | None]]) -> None:
-        remaining = iter(changes)
-        while part := list(islice(remaining, _TOPICS_AT_ONCE)):
-            await asyncio.gather(*[self._set_in_log(topic, retention) for topic, retention in part])
+    async def _set_in_log(self, changes: Iterable[tuple[TopicId, Milliseconds | None]]) -> None:
+        async def set_retention(change: tuple[TopicId, Milliseconds | None]) -> None:
+            with contextlib.suppress(TopicGone):  # deleted meanwhile
+                await self._log.set_retention(*change)
 
-    async def _set_in_log(self, topic: TopicId, retention: Milliseconds | None) -> None:
-        with contextlib.suppress(TopicGone):  # deleted meanwhile
-            await self._log.set_retention(topic, retention)
+        await run_in_parts(set_retention, changes, TOPICS_AT_ONCE)
 
 
 def _read_seconds(seconds: int) -> Milliseconds | None:
@@ -199,14 +193,19 @@ class LossTotal:
         self.messages = await self._cursors.lost_in_all(oldest, self.messages)
 
 
-async def oldest_for(
-    log: Log, topic: TopicId, subscription: Subscription, bounds: Bounds, clock: RetentionClock
-) -> Offset:
-    """Return the oldest message that a subscription may get, by its topic's retention and a shorter one of its own."""
+async def bounds_for(log: Log, topic: TopicId, subscription: Subscription, clock: RetentionClock) -> Bounds:
+    """Return the bounds of what a subscription may get, by its topic's retention and a shorter one of its own."""
+    bounds = await log.bounds(topic)
     retention = subscription.parallel.message_retention if subscription.parallel else None
     if retention is None:
-        return bounds.oldest
-    found = await log.offset_at(topic, Milliseconds(max(clock.wall() - retention, 0)))
+        return bounds
+    time = Milliseconds(max(clock.wall() - retention, 0))
+    return bounds._replace(oldest=await offset_within(log, topic, time, bounds))
+
+
+async def offset_within(log: Log, topic: TopicId, time: Milliseconds, bounds: Bounds) -> Offset:
+    """Return the first message within bounds that was published at `time` or later, or their end."""
+    found = await log.offset_at(topic, time)
     return bounds.end if found is None else max(min(found, bounds.end), bounds.oldest)
 
 

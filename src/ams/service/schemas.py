@@ -136,7 +136,7 @@ class Schemas:
 
     async def validate(self, schema: Schema, candidate: Candidate) -> None:
         """Validate one message, as number 0 (contract 15.3). Raises `InvalidInput`, `Unusable`."""
-        await self._validators.ask(schema.project_id, schema.id, schema.revision, [candidate])
+        await self._validators.ask(schema.project_id, (schema.id, schema.revision, ""), [candidate])
 
     async def dry_run(
         self, caller: Caller, name: SchemaName, topic: str, messages: int, *, gone: "asyncio.Future[None] | None" = None
@@ -148,7 +148,7 @@ class Schemas:
         """
         schema = await self.show(caller, name)
         target = await find_topic(self._registry, caller, topic_reference(caller.here.name, topic))
-        await self._validators.of(schema.id, schema.revision)
+        await self._validators.of((schema.id, schema.revision, ""))
         work = self._dry_run(schema, target.id, min(messages, MAX_DRY_RUN))
         return await self._dry_runs.run(caller.here.id, work, gone)
 
@@ -166,9 +166,8 @@ class Schemas:
             if not part:
                 break  # retention took what was left
             pieces = [Piece(each.offset, MESSAGE, each.fragment) for each in part]
-            found = await self._validators.check_in_worker(
-                schema.project_id, schema.id, schema.revision, pieces, every=True
-            )
+            revision = schema.id, schema.revision, ""
+            found = await self._validators.check_in_worker(schema.project_id, revision, pieces, every=True)
             refused += [RefusedMessage(str(each.number), each.text) for each in found]
             checked += len(part)
             place = part[-1].offset + 1
@@ -226,13 +225,10 @@ class DryRuns:
     async def run(
         self, project: ProjectId, work: Coroutine[Any, Any, T], gone: "asyncio.Future[None] | None" = None
     ) -> T:
-        """Return the result of the work; cancelled when `gone` is done first.
-
-        Raises `Conflict` while the project has another under way, `Overloaded` at a stop.
-        """
+        """Return the result of the work, cancelled when `gone` is done. Raises `Conflict`; at a stop `Overloaded`."""
         if self._stopping or project in self._running:
             work.close()
-            raise self._refusal()
+            raise _stopping() if self._stopping else Conflict("Another dry run of this project is under way")
         task = asyncio.ensure_future(work)
         self._running[project] = task
         if gone is not None:
@@ -241,7 +237,7 @@ class DryRuns:
             return await task
         except asyncio.CancelledError:
             if self._stopping:
-                raise self._refusal() from None
+                raise _stopping() from None
             raise
         finally:
             del self._running[project]
@@ -252,7 +248,6 @@ class DryRuns:
         for task in self._running.values():
             task.cancel()
 
-    def _refusal(self) -> Conflict | Overloaded:
-        if self._stopping:
-            return Overloaded("The service is stopping")
-        return Conflict("Another dry run of this project is under way")
+
+def _stopping() -> Overloaded:
+    return Overloaded("The service is stopping")

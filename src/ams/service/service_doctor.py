@@ -68,12 +68,8 @@ class Inconsistencies(NamedTuple):
 def inconsistencies(held: EngineIdentities) -> Inconsistencies:
     """Compare the engines; one that did not answer has no inconsistencies."""
     cursors = None if held.cursors is None else frozenset(held.cursors)
-    bounds = held.bounds or {}
-    past = frozenset(
-        subscription
-        for subscription, place in (held.cursors or {}).items()
-        if place.topic in bounds and place.offset > bounds[place.topic].end
-    )
+    places, bounds = held.cursors or {}, held.bounds or {}
+    past = frozenset(each for each, at in places.items() if at.topic in bounds and at.offset > bounds[at.topic].end)
     return Inconsistencies(
         _missing_in(held.topics, held.logs),
         _missing_in(held.logs, held.topics),
@@ -88,32 +84,6 @@ def _missing_in(here: frozenset[T] | None, there: frozenset[T] | None) -> frozen
     return frozenset() if here is None or there is None else here - there
 
 
-class Remedies(NamedTuple):
-    """Advice about inconsistencies."""
-
-    topic_without_log: str
-    log_without_topic: Callable[[str], str]
-    """Takes the name of the log in its engine. It ends its sentence itself: a command must be copied without a dot."""
-    subscription_without_cursor: str
-
-
-SINGLE_PROCESS_REMEDIES = Remedies(
-    "the next start of the service makes an empty one",
-    lambda _: "the next start of the service removes it.",
-    "the next start of the service puts it at the oldest message kept",
-)
-"""Where one process owns everything, its start cleans up."""
-
-
-def cluster_remedies(removal: Callable[[str], str]) -> Remedies:
-    """Return the advice for a cluster; `removal` makes the command that removes a log."""
-    return Remedies(
-        "delete the topic and make it again",
-        lambda log: f"unless a topic is being made or a project deleted right now, remove it: {removal(log)}",
-        "delete it and make it again",
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class ServiceDoctor:
     """Diagnoses the whole service, with all projects."""
@@ -122,7 +92,8 @@ class ServiceDoctor:
     log: Log
     cursors: Cursors
     losses: LossTotal
-    remedies: Remedies = SINGLE_PROCESS_REMEDIES
+    removal: Callable[[str], str] | None = None
+    """Makes the command that removes a log of a cluster. None: one process owns everything, and its start cleans up."""
     again_after: float = SECOND_LOOK_SECONDS
     issuers: Issuers | None = None
     copied_for: Callable[[], Milliseconds | None] = lambda: None  # age of a backup under way, which blocks retention
@@ -211,22 +182,33 @@ class ServiceDoctor:
         ]
         return _limit_findings(texts, len(counts), "topics with data that is not base64", wrong=False)
 
+    def _remedy(self, of_next_start: str, of_operator: str) -> str:
+        return of_operator if self.removal else f"the next start of the service {of_next_start}"
+
     async def _log_findings(self, asking: "_EngineQueries", found: Inconsistencies) -> Sequence[Finding]:
-        gone, orphans, remedies = found.topics_without_log, found.logs_without_topic, self.remedies
+        gone, orphans = found.topics_without_log, found.logs_without_topic
+        remedy = self._remedy("makes an empty one", "delete the topic and make it again")
         names = (await asking.topics(gone)).values()
-        texts = [f"The log of {name} is gone with all its messages: {remedies.topic_without_log}." for name in names]
+        texts = [f"The log of {name} is gone with all its messages: {remedy}." for name in names]
         of_gone = _limit_findings(texts, len(gone), "topics whose logs are gone")
         if orphans and await asking.ask("registry", self.registry.topics.ids()) == frozenset():
             # Never advise to remove every message.
             text = f"No topic is registered, but the log holds {len(orphans)}: if the registry was lost, restore it."
             return [*of_gone, Finding(True, text)]
         logs = await asking.logs(orphans)
-        texts = [f"The log {name} belongs to no topic: {remedies.log_without_topic(name)}" for name in logs]
+
+        def advise(log: str) -> str:
+            if self.removal is None:
+                return "the next start of the service removes it."
+            # A command ends without a dot, so that it can be copied.
+            return f"unless a topic is being made or a project deleted right now, remove it: {self.removal(log)}"
+
+        texts = [f"The log {name} belongs to no topic: {advise(name)}" for name in logs]
         return [*of_gone, *_limit_findings(texts, len(orphans), "logs that belong to no topic")]
 
     async def _cursor_findings(self, asking: "_EngineQueries", found: Inconsistencies) -> Sequence[Finding]:
         bare, strays, past = found.subscriptions_without_cursor, found.cursors_without_subscription, found.past_the_end
-        remedy = self.remedies.subscription_without_cursor
+        remedy = self._remedy("puts it at the oldest message kept", "delete it and make it again")
         lost = [f"The position of {name} is gone, so nothing can be pulled from it: {remedy}."
                 for name in await asking.subscriptions(bare)]  # fmt: skip
         ahead = [f"{name} stands past the end of its topic and will miss what is published next: move it to the end."

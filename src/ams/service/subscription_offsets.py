@@ -19,21 +19,10 @@ from ams.core.names import (
     subscription_reference,
 )
 from ams.core.retention_clock import RetentionClock
+from ams.service import lookup
 from ams.service.leftovers import finish_or_leave
-from ams.service.lookup import (
-    NO_SNAPSHOT,
-    NO_TOPIC,
-    find_snapshot,
-    find_subscription,
-    find_topic,
-    no_topic_is_a_conflict,
-    parallel_options,
-    require_attached,
-    require_found,
-    topic_of,
-)
 from ams.service.parallel.assembly import ParallelSubscriptions
-from ams.service.retention import age_of, follow_retention, oldest_for
+from ams.service.retention import age_of, bounds_for, follow_retention, offset_within
 from ams.storage.cursors.acks import CursorStore
 from ams.storage.cursors.base import Position
 from ams.storage.log.base import Bounds, Log
@@ -59,22 +48,17 @@ class Seeker:
 
     async def offsets(self, caller: Caller, name: SubscriptionName) -> Offsets:
         """Return the offsets of a subscription. First a cursor below the oldest kept message is moved up."""
-        subscription = await self._subscription(caller, name)
-        topic = await topic_of(self.registry, subscription)
-        with no_topic_is_a_conflict:
-            position, bounds = await self._read_standing(subscription, topic.id)
-            position = await follow_retention(self.cursors, subscription, position, bounds.oldest)
+        subscription = await self.require(caller, name)
+        topic = await lookup.topic_of(self.registry, subscription)
+        with lookup.no_topic_is_a_conflict:
+            position, bounds = await self._follow_retention(subscription, topic.id)
             return await self._offsets(subscription, bounds, position.offset)
-
-    async def require(self, caller: Caller, name: SubscriptionName) -> None:
-        """Raise `NotFound` for an unknown subscription, `NotAllowed` for a consumer outside its access list."""
-        await self._subscription(caller, name)
 
     async def offset_at(self, caller: Caller, name: SubscriptionName, time: Milliseconds) -> Offset:
         """Return the first message published at `time` or later; raise `Conflict` when there is none."""
-        subscription = await self._subscription(caller, name)
+        subscription = await self.require(caller, name)
         try:
-            topic = await topic_of(self.registry, subscription)
+            topic = await lookup.topic_of(self.registry, subscription)
             offset = await self.log.offset_at(topic.id, time)
         except (Conflict, TopicGone):  # contract 11.4: without the topic's log, a 500
             raise LogUnavailable from None
@@ -99,8 +83,7 @@ class Seeker:
         """
 
         async def there(topic: TopicId, bounds: Bounds) -> Offset:
-            found = await self.log.offset_at(topic, time)
-            return bounds.end if found is None else max(min(found, bounds.end), bounds.oldest)
+            return await offset_within(self.log, topic, time, bounds)
 
         return await self._move_cursor(caller, name, there)
 
@@ -110,17 +93,16 @@ class Seeker:
         Messages that retention removed since then count as lost. Raises `Conflict` for an ordered subscription,
         `NotFound` for the snapshot, `Conflict` for one of another topic.
         """
-        subscription = await self._subscription(caller, name)
-        parallel_options(subscription.parallel)
+        subscription = await self.require(caller, name)
+        lookup.parallel_options(subscription.parallel)
         await self._own(subscription)
-        there = await find_snapshot(self.registry, caller, snapshot)
+        there = await lookup.find_snapshot(self.registry, caller, snapshot)
         while True:
-            topic = await topic_of(self.registry, subscription)
+            topic = await lookup.topic_of(self.registry, subscription)
             if topic.id != there.topic_id:
                 raise Conflict("Snapshot is of another topic than the subscription")
-            with no_topic_is_a_conflict:
-                position, bounds = await self._read_standing(subscription, topic.id)
-            await follow_retention(self.cursors, subscription, position, bounds.oldest)
+            with lookup.no_topic_is_a_conflict:
+                _, bounds = await self._follow_retention(subscription, topic.id)
             if await self.cursors.restore(subscription.id, topic.id, there.floor, there.done) is not None:
                 self.moved(subscription.id)
                 lost = lost_of(there, bounds.oldest)
@@ -132,14 +114,13 @@ class Seeker:
         self, caller: Caller, name: SubscriptionName, where: Callable[[TopicId, Bounds], Awaitable[Offset]]
     ) -> Offsets:
         """Move the cursor to `where`; retry if the topic was recreated meanwhile, as its offsets begin anew."""
-        subscription = await self._subscription(caller, name)
+        subscription = await self.require(caller, name)
         await self._own(subscription)
         while True:
-            topic = await topic_of(self.registry, subscription)
-            with no_topic_is_a_conflict:
-                position, bounds = await self._read_standing(subscription, topic.id)
+            topic = await lookup.topic_of(self.registry, subscription)
+            with lookup.no_topic_is_a_conflict:
+                _, bounds = await self._follow_retention(subscription, topic.id)
                 offset = await where(topic.id, bounds)
-            await follow_retention(self.cursors, subscription, position, bounds.oldest)
             if await self.cursors.seek(subscription.id, topic.id, offset):
                 self.moved(subscription.id)
                 shown = await finish_or_leave(self._offsets(subscription, bounds, offset), "offsets")
@@ -150,18 +131,18 @@ class Seeker:
         if subscription.parallel is not None and self.working is not None:
             await self.working.opened.own(subscription.id)
 
-    async def _subscription(self, caller: Caller, name: SubscriptionName) -> Subscription:
-        subscription = await find_subscription(self.registry, caller, name)
+    async def require(self, caller: Caller, name: SubscriptionName) -> Subscription:
+        """Return a subscription; raise `NotFound`, `NotAllowed` for a consumer outside its access list, `Conflict`."""
+        subscription = await lookup.find_subscription(self.registry, caller, name)
         caller.require_listed(subscription.authorized, CONSUMER)
-        require_attached(subscription)
+        lookup.require_attached(subscription)
         self.used(subscription.id)
         return subscription
 
-    async def _read_standing(self, subscription: Subscription, topic: TopicId) -> tuple[Position, Bounds]:
+    async def _follow_retention(self, subscription: Subscription, topic: TopicId) -> tuple[Position, Bounds]:
         position = await self.cursors.position(subscription.id, topic)
-        bounds = await self.log.bounds(topic)
-        oldest = await oldest_for(self.log, topic, subscription, bounds, self.retention_clock)
-        return position, bounds._replace(oldest=oldest)
+        bounds = await bounds_for(self.log, topic, subscription, self.retention_clock)
+        return await follow_retention(self.cursors, subscription, position, bounds.oldest), bounds
 
     async def _offsets(self, subscription: Subscription, bounds: Bounds, current: Offset) -> Offsets:
         if subscription.parallel is None:
@@ -196,13 +177,13 @@ class Snapshots:
 
     async def show(self, caller: Caller, name: SnapshotName) -> tuple[Snapshot, int]:
         """Return a snapshot, and how many of its messages retention removed. Raises `NotFound`."""
-        found = await find_snapshot(self.registry, caller, name)
-        with no_topic_is_a_conflict:
+        found = await lookup.find_snapshot(self.registry, caller, name)
+        with lookup.no_topic_is_a_conflict:
             return found, lost_of(found, (await self.log.bounds(found.topic_id)).oldest)
 
     async def of_topic(self, caller: Caller, topic: TopicName, page: PageRequest) -> Page[SnapshotName]:
         """Return a page of the snapshots of a topic, newest first; raise `NotFound`, `InvalidInput`."""
-        found = await find_topic(self.registry, caller, topic)
+        found = await lookup.find_topic(self.registry, caller, topic)
         return await self.registry.snapshots.of_topic(found.id, page)
 
     async def create(
@@ -214,18 +195,19 @@ class Snapshots:
         `Conflict` for an ordered subscription, `AlreadyExists`, `Conflict` without its topic, and when the snapshot
         would end within an hour.
         """
-        found = await find_subscription(self.registry, caller, subscription_reference(caller.here.name, subscription))
-        parallel_options(found.parallel)
-        require_attached(found)
+        found = await lookup.find_subscription(
+            self.registry, caller, subscription_reference(caller.here.name, subscription)
+        )
+        lookup.parallel_options(found.parallel)
+        lookup.require_attached(found)
         if await self.registry.snapshots.find(caller.here.id, name) is not None:
             raise AlreadyExists("Snapshot already exists")
-        topic = await topic_of(self.registry, found)
-        with no_topic_is_a_conflict:
+        topic = await lookup.topic_of(self.registry, found)
+        with lookup.no_topic_is_a_conflict:
             # Moves the cursor to this topic, if it is of a former topic of this name.
             position = await self.cursors.position(found.id, topic.id)
-            bounds = await self.log.bounds(topic.id)
-            oldest = await oldest_for(self.log, topic.id, found, bounds, self.retention_clock)
-            await follow_retention(self.cursors, found, position, oldest)
+            bounds = await bounds_for(self.log, topic.id, found, self.retention_clock)
+            await follow_retention(self.cursors, found, position, bounds.oldest)
             progress = await self.cursors.progress(found.id)
             life = SNAPSHOT_LIFE_MS - (await age_of(self.log, topic.id, progress.floor, self.retention_clock) or 0)
         if life < MIN_SNAPSHOT_LIFE_MS:
@@ -235,13 +217,13 @@ class Snapshots:
         until = Milliseconds(now + life)
         made = Snapshot(caller.here.id, name, topic.id, topic.name, progress.floor, now, until, progress.done, labels)
         if not await self.registry.snapshots.create(made):
-            raise Conflict(NO_TOPIC)
+            raise Conflict(lookup.NO_TOPIC)
         return made
 
     async def set_labels(self, caller: Caller, name: SnapshotName, labels: Mapping[str, str]) -> Snapshot:
         """Replace the labels; return the snapshot as it is then. Raises `NotFound`."""
         changed = await self.registry.snapshots.set_labels(caller.here.id, name, labels)
-        return require_found(changed, NotFound(NO_SNAPSHOT))
+        return lookup.require_found(changed, NotFound(lookup.NO_SNAPSHOT))
 
     async def set_expiry(self, caller: Caller, name: SnapshotName, moment: Milliseconds) -> Snapshot:
         """Change the expiry of a snapshot to a time within seven days. Raises `InvalidInput`, `NotFound`."""
@@ -249,11 +231,11 @@ class Snapshots:
         if not now < moment <= now + SNAPSHOT_LIFE_MS:
             raise InvalidInput("A snapshot ends later than now, and within seven days")
         changed = await self.registry.snapshots.set_expiry(caller.here.id, name, moment)
-        return require_found(changed, NotFound(NO_SNAPSHOT))
+        return lookup.require_found(changed, NotFound(lookup.NO_SNAPSHOT))
 
     async def delete(self, caller: Caller, name: SnapshotName) -> None:
         """Remove a snapshot; raise `NotFound`."""
-        require_found(await self.registry.snapshots.delete(caller.here.id, name), NotFound(NO_SNAPSHOT))
+        lookup.require_found(await self.registry.snapshots.delete(caller.here.id, name), NotFound(lookup.NO_SNAPSHOT))
 
 
 def lost_of(snapshot: Snapshot, oldest: Offset) -> int:

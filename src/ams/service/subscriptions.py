@@ -34,15 +34,8 @@ from ams.core.push_config import AskedPush
 from ams.core.quotas import SUBSCRIPTIONS
 from ams.core.retention_clock import RetentionClock
 from ams.core.supervisor import Ticker
+from ams.service import lookup
 from ams.service.leftovers import finish_or_leave
-from ams.service.lookup import (
-    expected_subscription,
-    find_dead_letter_topic,
-    find_subscription,
-    find_topic,
-    parallel_options,
-    require_found,
-)
 from ams.service.push.configurations import Pushing
 from ams.service.retention import Losses
 from ams.service.tallies import Counts
@@ -79,7 +72,7 @@ class Subscriptions:
         *,
         stopped: Callable[[SubscriptionId], None] = lambda _: None,
         used: Callable[[SubscriptionId], None] = lambda _: None,
-        cover: Callable[[Subscription, ProjectName], Awaitable[None]] | None = None,
+        cover: Callable[[Subscription], Awaitable[None]] | None = None,
     ) -> None:
         """Call `stopped` for deleted and detached subscriptions, `used` for those requested by name.
 
@@ -96,7 +89,7 @@ class Subscriptions:
 
     async def show(self, caller: Caller, name: SubscriptionName) -> Subscription:
         """Return a subscription, also one without its topic. Raises `NotFound`."""
-        return self._note_use_and_view(caller, await find_subscription(self._registry, caller, name))
+        return self._note_use_and_view(caller, await lookup.find_subscription(self._registry, caller, name))
 
     async def create(
         self,
@@ -123,7 +116,7 @@ class Subscriptions:
         _check_deadline(ack_deadline_seconds)
         if options is not None and ack_deadline_seconds:
             _check_parallel_deadline(ack_deadline_seconds)
-        target = await find_topic(self._registry, caller, topic_reference(caller.here.name, topic))
+        target = await lookup.find_topic(self._registry, caller, topic_reference(caller.here.name, topic))
         is_parallel = options is not None
         asked = self._pushing.for_creation(caller, target.name, push, parallel=is_parallel) if push else None
         config, worker = await asked if asked else (None, None)
@@ -147,7 +140,7 @@ class Subscriptions:
             await self._cursors.drop(identity)
             raise
         if made.push is not None and made.push.verified:  # its endpoint needs no verification (HTTP contract 13.2)
-            await self._pushing.settle()
+            await self._pushing.server.settle()
         return made
 
     async def change(
@@ -159,31 +152,31 @@ class Subscriptions:
         `InvalidInput` and `TopicGone` for the dead letter topic.
         """
         check(ParallelOptions(**changes))
-        subscription = await find_subscription(self._registry, caller, name)
-        options = parallel_options(subscription.parallel)
+        subscription = await lookup.find_subscription(self._registry, caller, name)
+        options = lookup.parallel_options(subscription.parallel)
         if (letters := changes.get("dead_letter_policy")) is not None:
             found = await self._dead_letters(caller, subscription.topic, letters, takes_own)
             changes = {**changes, "dead_letter_policy": found}
         is_new = changes.get("enable_exactly_once_delivery") and not options.enable_exactly_once_delivery
         if is_new and not options.detached and self._cover is not None:
-            await self._cover(subscription, caller.here.name)
+            await self._cover(subscription)
 
         def change(present: ParallelOptions | None) -> ParallelOptions:
-            return replace(parallel_options(present), **changes)
+            return replace(lookup.parallel_options(present), **changes)
 
-        expected = expected_subscription(caller)
+        expected = lookup.expected_subscription(caller)
         changed = await self._registry.subscriptions.change_options(caller.here.id, name, change, expected)
         return self._note_use_and_view(caller, changed)
 
     async def set_labels(self, caller: Caller, name: SubscriptionName, labels: Mapping[str, str]) -> Subscription:
         """Replace the labels; return the subscription as it is then. Raises `NotFound`."""
         changed = await self._registry.subscriptions.set_labels(caller.here.id, name, labels)
-        return self._note_use_and_view(caller, require_found(changed, SubscriptionGone))
+        return self._note_use_and_view(caller, lookup.require_found(changed, SubscriptionGone))
 
     async def delete(self, caller: Caller, name: SubscriptionName) -> str:
         """Delete a subscription; return the outcome for its push delivery, or "" (contract 9.2). Raises `NotFound`."""
-        found = await self._registry.subscriptions.delete(caller.here.id, name, expected_subscription(caller))
-        removed = require_found(found, SubscriptionGone)
+        found = await self._registry.subscriptions.delete(caller.here.id, name, lookup.expected_subscription(caller))
+        removed = lookup.require_found(found, SubscriptionGone)
         await self._let_go(removed)
         return await self._pushing.deletion_outcome(caller.here.name, removed)
 
@@ -199,13 +192,13 @@ class Subscriptions:
         """Detach a parallel subscription for good: its backlog is dropped, and pushing ends."""
 
         def change(present: ParallelOptions | None) -> ParallelOptions:
-            return replace(parallel_options(present), detached=True)
+            return replace(lookup.parallel_options(present), detached=True)
 
-        had_push = (await find_subscription(self._registry, caller, name)).push is not None
-        worker, expected = await self._pushing.worker(), expected_subscription(caller)
+        had_push = (await lookup.find_subscription(self._registry, caller, name)).push is not None
+        worker, expected = await self._pushing.worker(), lookup.expected_subscription(caller)
         detached = await self._registry.subscriptions.detach(caller.here.id, name, change, worker, expected)
         if had_push:
-            await self._pushing.settle()
+            await self._pushing.server.settle()
         await self._let_go(detached)
 
     def _note_use_and_view(self, caller: Caller, subscription: Subscription) -> Subscription:
@@ -230,9 +223,9 @@ class Subscriptions:
         caller.require_listed(subscription.authorized, CONSUMER)
         if subscription.parallel is not None:
             _check_parallel_deadline(seconds)
-        expected = expected_subscription(caller)
+        expected = lookup.expected_subscription(caller)
         changed = await self._registry.subscriptions.set_ack_deadline(caller.here.id, name, seconds, expected)
-        return self._note_use_and_view(caller, require_found(changed, SubscriptionGone))
+        return self._note_use_and_view(caller, lookup.require_found(changed, SubscriptionGone))
 
     async def access_list(self, caller: Caller, name: SubscriptionName) -> Acl:
         """Return the access list, and IAM bindings of Google's clients that have no effect. Raises `NotFound`."""
@@ -272,7 +265,7 @@ class Subscriptions:
     ) -> DeadLetterPolicy | None:
         if asked is None:
             return None
-        found = await find_dead_letter_topic(self._registry, caller, topic, asked.topic, takes_own=takes_own)
+        found = await lookup.find_dead_letter_topic(self._registry, caller, topic, asked.topic, takes_own=takes_own)
         return replace(asked, topic=found)
 
 
@@ -290,14 +283,9 @@ class Expiry:
     """Records uses of subscriptions, and deletes expired subscriptions and snapshots."""
 
     def __init__(
-        self,
-        registry: Registry,
-        counts: Counts,
-        subscriptions: Subscriptions,
-        trail: Trail,
-        clock: Clock,
+        self, registry: Registry, counts: Counts, subscriptions: Subscriptions, trail: Trail, clock: Clock,
         retention_clock: RetentionClock,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._registry, self._counts, self._subscriptions, self._trail = registry, counts, subscriptions, trail
         self._clock, self._retention_clock = clock, retention_clock
         self._noted: dict[SubscriptionId, Milliseconds] = {}

@@ -28,6 +28,7 @@ from ams.storage.registry.registry import Registry
 
 PublishNote = tuple[ProjectId, Appended | None, Appended | None]
 """The project of a topic that may have grown, and its last two publishes; a plain tuple, as each publish makes one."""
+PublishNotes = Mapping[TopicId, PublishNote]
 ByDay = dict[str, int]
 
 ROUND_SECONDS = 1.0
@@ -231,10 +232,7 @@ class Counting:
             self.rounds.seconds = min(max(ROUND_SECONDS, PAUSE_FACTOR * (time.monotonic() - began)), MAX_PAUSE_SECONDS)
 
     async def _store(
-        self,
-        known: Sequence[TopicTally],
-        published: Mapping[TopicId, PublishNote],
-        pulled: Mapping[SubscriptionId, Pulls],
+        self, known: Sequence[TopicTally], published: PublishNotes, pulled: Mapping[SubscriptionId, Pulls]
     ) -> tuple[list[TallyStep], set[TopicId]]:
         """Store new tallies; return the stored ones, and topics that another node counted meanwhile."""
         advances = await self._advances(known, published)
@@ -245,7 +243,7 @@ class Counting:
         missed = {each.topic for each in advances} - moved
         return [each for each in advances if each.topic in moved], missed
 
-    async def _advances(self, known: Sequence[TopicTally], published: Mapping[TopicId, PublishNote]) -> list[TallyStep]:
+    async def _advances(self, known: Sequence[TopicTally], published: PublishNotes) -> list[TallyStep]:
         found = []
         for number, each in enumerate(known, 1):
             if (advance := await self._advance(each, published.get(each.id))) is not None:

@@ -8,17 +8,8 @@ from typing import TypeVar
 
 import structlog
 
+from ams.access import permissions
 from ams.access.admission import Caller
-from ams.access.permissions import (
-    ARGO_API_AUTHN,
-    PERMISSIONS,
-    PUSH_WORKER,
-    ROLES,
-    SERVICE_ADMIN,
-    check_project_roles,
-    check_service_roles,
-    needs_all_rights,
-)
 from ams.core import rights
 from ams.core.clock import Clock, Milliseconds
 from ams.core.errors import AlreadyExists, Conflict, InvalidInput, NotAllowed, NotFound, UnknownToken
@@ -28,24 +19,14 @@ from ams.core.supervisor import Ticker
 from ams.service.leftovers import finish_or_leave
 from ams.service.lookup import NO_USER, find_managed_user, find_user, require_found
 from ams.service.push.configurations import FIRST_WORKER
+from ams.storage.registry import records
 from ams.storage.registry.logins import NamedTokenRecords
-from ams.storage.registry.records import (
-    Applicant,
-    Grant,
-    NamedToken,
-    Page,
-    PageRequest,
-    Project,
-    Registration,
-    User,
-    UserDetails,
-)
 from ams.storage.registry.registry import Registry
 from ams.storage.secrets import new_token
 
 MAX_TOKENS = 100
 MAX_EXPIRY = Milliseconds(253_402_300_799_000)  # the last second that can be written as a date
-TOKEN_ACTIONS = frozenset(action for action in PERMISSIONS if not needs_all_rights(action))
+TOKEN_ACTIONS = frozenset(action for action in permissions.PERMISSIONS if not permissions.needs_all_rights(action))
 STORE_USES_SECONDS = 60.0
 UNKNOWN_NAME = "Token doesn't exist"
 
@@ -59,55 +40,57 @@ class Users:
     """Administration of users."""
 
     registry: Registry
-    roles: frozenset[str] = ROLES
+    roles: frozenset[str] = permissions.ROLES
 
-    async def project_filter(self, name: str) -> Project | None:
+    async def project_filter(self, name: str) -> records.Project | None:
         """Return the project of a list's filter (contract 5.2); empty: None. Raises `NotFound`."""
         if not name:
             return None
         return require_found(await self.registry.projects.find(name), NotFound("ProjectUUID doesn't exist"))
 
     async def list(
-        self, caller: Caller, page: PageRequest, *, project: Project | None = None, details: bool = False
-    ) -> Page[User]:
+        self,
+        caller: Caller,
+        page: records.PageRequest,
+        *,
+        project: records.Project | None = None,
+        details: bool = False,
+    ) -> records.Page[records.User]:
         """Return a page of all users or the members of `project`, newest first; memberships only with `details`."""
         users = await self.registry.users.page(page, project=project.id if project else None, details=details)
         return users.map(caller.view)
 
-    async def show(self, caller: Caller, name: UserName) -> User:
+    async def show(self, caller: Caller, name: UserName) -> records.User:
         """Return a user, as far as the caller may see it. Raises `NotFound`."""
         return caller.view(await find_user(self.registry, name))
 
-    async def by_token(self, caller: Caller, token: str) -> User:
+    async def by_token(self, caller: Caller, token: str) -> records.User:
         """Return the user with this token, in full view. Raises `NotFound`."""
         user = require_found(await self.registry.users.by_token(token), NotFound(NO_USER))
         return caller.view_whole(user, again=False)
 
-    async def by_uuid(self, caller: Caller, user: UserId) -> User:
+    async def by_uuid(self, caller: Caller, user: UserId) -> records.User:
         """Return a user by identity, full view, with the token for the certificate service (authn contract 8)."""
         found = require_found(await self.registry.users.by_id(user), NotFound(NO_USER))
-        return caller.view_whole(found, again=ARGO_API_AUTHN in caller.roles)
+        return caller.view_whole(found, again=permissions.ARGO_API_AUTHN in caller.roles)
 
-    async def profile(self, caller: Caller) -> User:
-        """Return the caller's own user, for other services. Raises `UnknownToken`.
-
-        A token with reduced rights shows no roles, as other services authorise by them.
-        """
+    async def profile(self, caller: Caller) -> records.User:
+        """Return the caller's own user, without roles if its rights are reduced. Raises `UnknownToken`."""
         assert caller.user is not None
         user = require_found(await self.registry.users.by_id(caller.user), UnknownToken)
-        if caller.is_reduced:
+        if caller.is_reduced:  # other services authorise by roles
             places = tuple(replace(each, roles=()) for each in user.memberships)
             return replace(user, token=None, service_roles=(), memberships=places)
         return caller.view_whole(user, again=False)
 
-    async def create(self, caller: Caller, name: UserName, details: UserDetails) -> User:
+    async def create(self, caller: Caller, name: UserName, details: records.UserDetails) -> records.User:
         """Make a user with a new token; raise `AlreadyExists`, `InvalidInput` for a project or role (contract 5.4)."""
         if await self.registry.users.by_name(name) is not None:
             raise AlreadyExists("User already exists")
         roles = await self._checked_roles(caller, details)
         return caller.view_made(await self.registry.users.create(name, details, roles or {}, caller.user))
 
-    async def update(self, caller: Caller, name: UserName, details: UserDetails) -> User:
+    async def update(self, caller: Caller, name: UserName, details: records.UserDetails) -> records.User:
         """Change a user (U6). Raises `NotFound`, `NotAllowed` for a user above the caller, `InvalidInput`."""
         user = await find_managed_user(self.registry, caller, name)
         roles = await self._checked_roles(caller, details)
@@ -128,26 +111,28 @@ class Users:
         require_found(is_deleted, NotFound(NO_USER))
         await finish_or_leave(self._warn_if_last(user), "users")
 
-    async def refresh_token(self, caller: Caller, name: UserName) -> User:
+    async def refresh_token(self, caller: Caller, name: UserName) -> records.User:
         """Replace a user's token, invalid at once, and show the new one. Raises `NotFound`, `NotAllowed`."""
         user = await find_managed_user(self.registry, caller, name)
         if caller.is_weaker_than_own(user):
             raise NotAllowed
         return require_found(await self.registry.users.refresh_token(user.id), NotFound(NO_USER))
 
-    async def _warn_if_last(self, before: User, roles_now: Sequence[str] = ()) -> None:
+    async def _warn_if_last(self, before: records.User, roles_now: Sequence[str] = ()) -> None:
         """Warn the operator when the last service_admin is gone: only the service token can make another one."""
-        was_admin, is_admin = SERVICE_ADMIN in before.service_roles, SERVICE_ADMIN in roles_now
-        if was_admin and not is_admin and not await self.registry.users.hold(SERVICE_ADMIN):
+        was_admin, is_admin = permissions.SERVICE_ADMIN in before.service_roles, permissions.SERVICE_ADMIN in roles_now
+        if was_admin and not is_admin and not await self.registry.users.hold(permissions.SERVICE_ADMIN):
             logger.warning("users.no_service_admin", last=before.name)
 
-    async def _checked_roles(self, caller: Caller, details: UserDetails) -> dict[ProjectId, tuple[str, ...]] | None:
+    async def _checked_roles(
+        self, caller: Caller, details: records.UserDetails
+    ) -> dict[ProjectId, tuple[str, ...]] | None:
         """Return the requested memberships, None if absent; check them, then the service roles (5.4, U3)."""
         roles = None if details.grants is None else await self._project_roles(details.grants)
-        check_service_roles(details.service_roles or (), self.roles if caller.full_view else frozenset())
+        permissions.check_roles(details.service_roles or (), self.roles if caller.full_view else frozenset())
         return roles
 
-    async def _project_roles(self, grants: Sequence[Grant]) -> dict[ProjectId, tuple[str, ...]]:
+    async def _project_roles(self, grants: Sequence[records.Grant]) -> dict[ProjectId, tuple[str, ...]]:
         named = [grant for grant in grants if grant.project]
         seen: set[str] = set()
         for grant in named:
@@ -159,7 +144,7 @@ class Users:
             project = await self.registry.projects.find(grant.project)
             roles[require_found(project, InvalidInput(f"invalid project: {grant.project}")).id] = grant.roles
         for grant in named:
-            check_project_roles(grant.roles)
+            permissions.check_roles(grant.roles, permissions.PROJECT_ROLES)
         return roles
 
 
@@ -173,7 +158,7 @@ async def create_first_admin(registry: Registry, keep: Callable[[str], None], fo
         return False
     token = new_token()
     await asyncio.to_thread(keep, token)
-    details = UserDetails(service_roles=(SERVICE_ADMIN,))
+    details = records.UserDetails(service_roles=(permissions.SERVICE_ADMIN,))
     try:
         await registry.users.create(UserName("admin"), details, {}, None, token=token, grows=False)
     except AlreadyExists:
@@ -189,12 +174,12 @@ async def push_worker(registry: Registry, token: str = "") -> bool:
     """
     if token and await registry.users.principal(token) is not None:
         return True
-    details = UserDetails(service_roles=(PUSH_WORKER,))
+    details = records.UserDetails(service_roles=(permissions.PUSH_WORKER,))
     try:
         await registry.users.create(FIRST_WORKER, details, {}, None, token=token, grows=False)
     except AlreadyExists:
         user = await registry.users.by_name(FIRST_WORKER)
-        if user is None or PUSH_WORKER not in user.service_roles:
+        if user is None or permissions.PUSH_WORKER not in user.service_roles:
             return False
         if token:
             await registry.users.refresh_token(user.id, token)
@@ -208,18 +193,18 @@ class Registrations:
 
     registry: Registry
 
-    async def register(self, applicant: Applicant) -> Registration:
+    async def register(self, applicant: records.Applicant) -> records.Registration:
         """Store the registration of an applicant; raise `InvalidInput` for its name (17.3, U4, U5), `AlreadyExists`."""
         if not applicant.name:
             raise InvalidInput("Invalid User Arguments")
         checked_name("user", applicant.name)
         return await self.registry.registrations.create(applicant)
 
-    async def list(self, filters: Mapping[str, str]) -> Sequence[Registration]:
+    async def list(self, filters: Mapping[str, str]) -> Sequence[records.Registration]:
         """Return registrations, oldest first; `filters` are exact values that all must match, an empty one is none."""
         return await self.registry.registrations.all({name: value for name, value in filters.items() if value})
 
-    async def show(self, registration: RegistrationId) -> Registration:
+    async def show(self, registration: RegistrationId) -> records.Registration:
         """Return a registration, decided or not; raise `NotFound` when there is none."""
         return _registration(await self.registry.registrations.find(registration))
 
@@ -227,7 +212,7 @@ class Registrations:
         """Raise `NotFound` unless it is pending; called before the body of `:decline` is read (contract 6)."""
         _registration((await self.show(registration)).status == "pending")
 
-    async def accept(self, caller: Caller, registration: RegistrationId) -> User:
+    async def accept(self, caller: Caller, registration: RegistrationId) -> records.User:
         """Make the user of a pending registration, with a token and no role; raise `NotFound`, `AlreadyExists`."""
         return caller.view_made(_registration(await self.registry.registrations.accept(registration, caller.user)))
 
@@ -251,12 +236,12 @@ class Tokens:
     registry: Registry
     clock: Clock
 
-    async def list(self, caller: Caller, user: UserName) -> Sequence[NamedToken]:
+    async def list(self, caller: Caller, user: UserName) -> Sequence[records.NamedToken]:
         """Return the tokens of a user, oldest first."""
         owner = await find_managed_user(self.registry, caller, user, or_itself=True)
         return await self.registry.named_tokens.of(owner.id)
 
-    async def show(self, caller: Caller, user: UserName, name: TokenName) -> NamedToken:
+    async def show(self, caller: Caller, user: UserName, name: TokenName) -> records.NamedToken:
         """Return a token of a user, without its text."""
         owner = await find_managed_user(self.registry, caller, user, or_itself=True)
         return require_found(await self.registry.named_tokens.find(owner.id, name), NotFound(UNKNOWN_NAME))
@@ -271,7 +256,7 @@ class Tokens:
         lifetime: Milliseconds | None = None,
         wanted: Sequence[tuple[str, str]] | None = None,
         key: PublicKey | None = None,
-    ) -> tuple[NamedToken, str]:
+    ) -> tuple[records.NamedToken, str]:
         """Make a token of a user that is good until `expires_on` or for `lifetime`, and for the rights in `wanted`.
 
         Without the first two it never expires; without rights it is good for all that the user may do. Returns it with

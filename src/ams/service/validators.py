@@ -38,14 +38,15 @@ MAX_REVISIONS_TRIED = 20
 NO_REVISION_LEFT = "The schema of the topic has none of the revisions left that messages may keep"
 
 Candidate = Message | str | bytes
+Revision = tuple[SchemaId, int, str]  # a schema, the number of its revision, and the encoding of messages, if it counts
 
 
 class Validators:
     """Checks messages against schemas; compiles and keeps revisions that are in use."""
 
     def __init__(self, registry: Registry, long_checks: LongChecks) -> None:
-        self._registry, self._long_checks = registry, long_checks
-        self._compiled: Cache[tuple[SchemaId, int, str], Compiled] = Cache(MAX_COMPILED, lambda each: each.memory)
+        self.registry, self._long_checks = registry, long_checks
+        self._compiled: Cache[Revision, Compiled] = Cache(MAX_COMPILED, lambda each: each.memory)
         self._one_compiles = asyncio.Lock()
 
     async def check(self, project: ProjectId, schema: AttachedSchema, messages: Sequence[Message]) -> None:
@@ -56,11 +57,11 @@ class Validators:
         decides.
         """
         try:
-            await self.ask(project, schema.id, schema.revision, messages)
+            await self.ask(project, (schema.id, schema.revision, ""), messages)
         except NotFound:
             with contextlib.suppress(NotFound):
-                for left in (await self._registry.schemas.revisions(schema.id))[:1]:
-                    await self.ask(project, schema.id, left.revision, messages)
+                for left in (await self.registry.schemas.revisions(schema.id))[:1]:
+                    await self.ask(project, (schema.id, left.revision, ""), messages)
 
     def allow_now(self, schema: AttachedSchema, messages: Batch) -> bool:
         """Return True if a schema allows all messages, by a fast check; after False call `check`."""
@@ -69,26 +70,21 @@ class Validators:
         compiled = self._compiled.find_cached((schema.id, schema.revision, ""))
         return compiled is not None and compiled.count_valid(messages, WorkTimer(INLINE_UNITS)) == len(messages)
 
-    async def ask(self, project: ProjectId, schema: SchemaId, revision: int, candidates: Sequence[Candidate]) -> None:
+    async def ask(self, project: ProjectId, revision: Revision, candidates: Sequence[Candidate]) -> None:
         """Check candidates in order: cheap ones here, the others in worker processes. Raises as `of` and `check`."""
-        compiled = self._compiled.find_cached((schema, revision, "")) or await self.of(schema, revision)
+        compiled = self._compiled.find_cached(revision) or await self.of(revision)
         done = check_some(compiled, candidates)
         if done == len(candidates):
             return
         pieces = [_piece_of(index, each) for index, each in enumerate(candidates[done:], done)]
-        for refused in await self.check_in_worker(project, schema, revision, pieces):
+        for refused in await self.check_in_worker(project, revision, pieces):
             raise InvalidInput(refused.text)
 
     async def refusals(
-        self,
-        project: ProjectId,
-        schema: SchemaId,
-        revision: int,
-        candidates: Sequence[tuple[int, Candidate]],
-        encoding: str,
+        self, project: ProjectId, revision: Revision, candidates: Sequence[tuple[int, Candidate]]
     ) -> Mapping[int, str]:
         """Return the reasons of refused candidates by number. Raises as `check_in_worker`."""
-        compiled, refused, budget = await self.of(schema, revision, encoding), {}, Budget(INLINE_UNITS)
+        compiled, refused, budget = await self.of(revision), {}, Budget(INLINE_UNITS)
         for place, (index, each) in enumerate(candidates):
             try:
                 _check_one(compiled, index, each, budget)
@@ -96,22 +92,16 @@ class Validators:
                 refused[index] = error.message
             except OverBudget:
                 pieces = [_piece_of(*left) for left in candidates[place:]]
-                found = await self.check_in_worker(project, schema, revision, pieces, every=True, encoding=encoding)
+                found = await self.check_in_worker(project, revision, pieces, every=True)
                 return refused | dict(found)
         return refused
 
     async def check_in_worker(
-        self,
-        project: ProjectId,
-        schema: SchemaId,
-        revision: int,
-        pieces: Sequence[Piece],
-        *,
-        every: bool = False,
-        encoding: str = "",
+        self, project: ProjectId, revision: Revision, pieces: Sequence[Piece], *, every: bool = False
     ) -> Sequence[InvalidPiece]:
         """Return the first refused piece, or every one; raise `NotFound`, and as `LongChecks.check`."""
-        stored = require_found(await self._registry.schemas.revision(schema, revision), NotFound(NO_SCHEMA))
+        schema, number, encoding = revision
+        stored = require_found(await self.registry.schemas.revision(schema, number), NotFound(NO_SCHEMA))
         return await self._long_checks.check(project, _task(stored.content, pieces, every, encoding))
 
     async def ask_content(self, project: ProjectId, content: SchemaContent, payload: bytes, encoding: str) -> None:
@@ -133,19 +123,18 @@ class Validators:
         descriptor = await self._long_checks.compile(project, definition)
         return replace(content, payload=with_descriptor(definition, descriptor))
 
-    async def of(self, schema: SchemaId, revision: int, encoding: str = "") -> Compiled:
+    async def of(self, revision: Revision) -> Compiled:
         """Return a compiled revision; raise `NotFound` when there is none, `Unusable` when it cannot be compiled."""
-        key = (schema, revision, encoding)
 
         async def wait_and_look_again() -> Compiled | None:
             async with self._one_compiles:
-                return await self._compiled.find(key, lambda: self._compile(schema, revision, encoding))
+                return await self._compiled.find(revision, lambda: self._compile(*revision))
 
-        return require_found(await self._compiled.find(key, wait_and_look_again), NotFound(NO_SCHEMA))
+        return require_found(await self._compiled.find(revision, wait_and_look_again), NotFound(NO_SCHEMA))
 
     async def _compile(self, schema: SchemaId, revision: int, encoding: str) -> Compiled | None:
         """Compile a revision; None: it does not exist. Raises `Unusable` if it cannot be compiled."""
-        stored = await self._registry.schemas.revision(schema, revision)
+        stored = await self.registry.schemas.revision(schema, revision)
         if stored is None:
             return None
         if not encoding:  # else older ones are asked too
@@ -209,7 +198,6 @@ class Fitting:
     with attributes that name the revision, as Google's clients expect.
     """
 
-    registry: Registry
     validators: Validators
     project: ProjectId
     project_name: str
@@ -243,7 +231,7 @@ class Fitting:
         until = asyncio.get_running_loop().time() + TASK_SECONDS
         async for revision in self._newest_first():
             try:
-                refused = await self.validators.refusals(self.project, schema.id, revision, left, schema.encoding)
+                refused = await self.validators.refusals(self.project, (schema.id, revision, schema.encoding), left)
             except NotFound:  # it was deleted since
                 continue
             kept |= {index: revision for index, _ in left if index not in refused}
@@ -268,4 +256,4 @@ class Fitting:
 
     async def _numbers(self) -> Sequence[int]:
         first, last = self.schema.first_revision, self.schema.last_revision
-        return await self.registry.schemas.numbers(self.schema.id, first, last, MAX_REVISIONS_TRIED)
+        return await self.validators.registry.schemas.numbers(self.schema.id, first, last, MAX_REVISIONS_TRIED)

@@ -81,7 +81,7 @@ class ParallelSite:
             engines.registry, engines.log, engines.cursors, 1000, 2**24, 3.0, counts=engines.counts
         )
         self.working = ParallelSubscriptions(
-            self.deliverer, engines.cursors, letters, engines.clock, ownership or Ownership(),
+            self.deliverer, letters, engines.clock, ownership or Ownership(),
             RetentionClock(engines.clock),
         )  # fmt: skip
 
@@ -110,7 +110,7 @@ class ParallelSite:
         )
 
     async def pull(self, most: int = 100, holder: str = "one", **more: Any) -> list[AckId]:
-        lots = await self.working.puller.pull(await self.subscription(), most, project=P, holder=holder, **more)
+        lots = await self.working.puller.pull(await self.subscription(), most, holder=holder, **more)
         return [AckId(each.offset, lot.hand_out) for lot in lots for each in lot.messages]
 
     async def publish_and_pull(self, *numbers: int) -> list[AckId]:
@@ -123,13 +123,13 @@ class ParallelSite:
         return offsets(await self.pull(most, holder, **more))
 
     async def acknowledge(self, ids: Sequence[AckId]) -> None:
-        await self.working.settler.acknowledge(await self.subscription(), P, group_ids(ids))
+        await self.working.settler.acknowledge(await self.subscription(), group_ids(ids))
 
     async def nack(self, ids: Sequence[AckId], wait: int | None = None) -> None:
-        await self.working.settler.nack(await self.subscription(), P, group_ids(ids), wait)
+        await self.working.settler.nack(await self.subscription(), group_ids(ids), wait)
 
     async def extend(self, ids: Sequence[AckId], seconds: int) -> None:
-        await self.working.settler.extend(await self.subscription(), P, group_ids(ids), seconds, holder="one")
+        await self.working.settler.extend(await self.subscription(), group_ids(ids), seconds, holder="one")
 
     async def fail(self, times: int) -> None:
         """Pull a message and nack it, so many times."""

@@ -19,7 +19,7 @@ from ams.core.errors import InvalidInput
 from ams.core.names import Offset
 from ams.service.parallel import hand_out_ids
 from ams.service.parallel.backlog import DEAD_LETTER_RETRY_MS, Backlog, Settling
-from ams.service.parallel.hand_out_ids import FinalIds
+from ams.service.parallel.hand_out_ids import FinalIds, RestartGrace
 from ams.service.parallel.message_state import Done, Failures, KeyConsumer, RetryRules
 from ams.storage.cursors.acks import AckProgress, Mark
 from tests.service.parallel.site import group_ids
@@ -34,15 +34,14 @@ END_OF_TIME_MS = 2**40
 
 def after_a_restart(rules: RetryRules = RULES) -> Backlog:
     """Return a subscription of four messages in its third run; all may be on lease from the run before."""
-    return Backlog(
-        AckProgress(0, 1, 3, BitMap64(), {}, None), "abcdef", rules, end=4, grace_until=GRACE, longest_until=GRACE
-    )
+    progress = AckProgress(0, 1, 3, BitMap64(), {}, None)
+    return Backlog(progress, "abcdef", rules, RestartGrace(3, 4, GRACE, GRACE))
 
 
 def exactly_once() -> Backlog:
     """Return a subscription of unleased messages, with exactly-once delivery."""
     progress = AckProgress(0, 1, 3, BitMap64(), {}, None)
-    return Backlog(progress, "abcdef", RULES._replace(exactly_once=True), end=0, grace_until=0, longest_until=0)
+    return Backlog(progress, "abcdef", RULES._replace(exactly_once=True), RestartGrace(3, 0, 0, 0))
 
 
 def give(backlog: Backlog, now: int, *offsets: int) -> dict[str, list[Offset]]:
@@ -61,7 +60,8 @@ def store(backlog: Backlog, settling: Settling, now: int = NOW) -> Settling:
 
 def looked_at(backlog: Backlog, key: str = "", now: int = NOW) -> list[Offset]:
     """Scan all new messages; return those that may be given."""
-    found = [each for each in backlog.unfinished_offsets(backlog.scan, 4) if backlog.may_give(each, key, now)]
+    left = [each for each in range(backlog.scan, 4) if each not in backlog.done]
+    found = [each for each in left if backlog.may_give(each, key, now)]
     backlog.done.note_scanned(4)
     return found
 
@@ -155,7 +155,8 @@ class BacklogMachine(RuleBasedStateMachine):
         rules = RULES._replace(exactly_once=self.exactly_once)
         self.grace_until = max(self.farthest, self.now) if self.exactly_once else self.now + GRACE
         until = self.grace_until
-        self.backlog = Backlog(progress, "abcdef", rules, end=self.end, grace_until=until, longest_until=until)
+        grace = RestartGrace(self.run_number, self.end, until, until)
+        self.backlog = Backlog(progress, "abcdef", rules, grace)
         if self.exactly_once:
             self.backlog.restart_grace.withhold(self.end, until)
         else:
@@ -190,7 +191,7 @@ class BacklogMachine(RuleBasedStateMachine):
     def _new(self, begin: Offset, end: Offset) -> list[Offset]:
         if begin < end and not self.keyed and self.backlog.may_give_all(begin, end):
             return list(range(begin, end))
-        return [each for each in self.backlog.unfinished_offsets(begin, end) if self._may_give(each)]
+        return [each for each in range(begin, end) if each not in self.backlog.done and self._may_give(each)]
 
     def _may_give(self, offset: int) -> bool:
         may = self.backlog.may_give(offset, key_of(offset, self.keyed), self.now, self.asks)
@@ -559,9 +560,9 @@ def test_what_is_passed_over_is_done_and_told_once_in_as_few_ranges_as_were_met(
 
     assert passed == [(8, 11), (20, 21)]
     assert 10 in done
-    assert not done.has_passed
+    assert not done.passed
     done.pass_over(3, 5)
-    done.restore_passed(passed)
+    done.passed[:0] = passed
     assert (done.floor, done.take_passed()) == (6, [*passed, (3, 5)])
 
 
@@ -689,9 +690,7 @@ def test_what_was_finished_before_exactly_once_delivery_began_is_known_to_nobody
 
 def test_what_was_finished_before_a_restart_is_believed_while_leases_of_then_may_last() -> None:
     progress = AckProgress(2, 1, 3, BitMap64([3]), {}, None)
-    backlog = Backlog(
-        progress, "abcdef", RULES._replace(exactly_once=True), end=4, grace_until=GRACE, longest_until=GRACE
-    )
+    backlog = Backlog(progress, "abcdef", RULES._replace(exactly_once=True), RestartGrace(3, 4, GRACE, GRACE))
     ids = {"1.1.2.7.abcdef": [1, 3]}
 
     assert not backlog.acknowledge(ids, GRACE).late

@@ -14,15 +14,7 @@ from ams.service.parallel.message_state import FlowWindow
 from ams.service.parallel.settlement import LateIds
 from ams.service.subscription_offsets import Seeker
 from tests.service.interference import fail_calls
-from tests.service.parallel.site import (
-    LEASE_PASSED_MS,
-    SUB,
-    P,
-    ParallelSite,
-    before_the_next_lease,
-    offsets,
-    with_options,
-)
+from tests.service.parallel.site import LEASE_PASSED_MS, SUB, ParallelSite, before_the_next_lease, offsets, with_options
 
 with_ordering = with_options(enable_message_ordering=True)
 MANY_BYTES = 2**24
@@ -80,7 +72,7 @@ async def test_what_is_held_comes_again_behind_the_message_that_comes_again(site
     elif ending == "expiry":
         site.engines.clock.advance(LEASE_PASSED_MS)
     else:
-        await site.working.settler.give_back(await site.subscription(), P, {given[0].hand_out: [given[0].offset]})
+        await site.working.settler.give_back(await site.subscription(), {given[0].hand_out: [given[0].offset]})
 
     again = await site.pull()
 
@@ -218,7 +210,7 @@ async def test_what_is_answered_is_in_order_whatever_has_failed(site: ParallelSi
 async def test_a_stream_gets_more_of_its_keys_up_to_its_window_and_others_get_none(site: ParallelSite) -> None:
     await publish(site, *"aaaaaa")
     told: list[None] = []
-    one, other = FlowWindow(2, MANY_BYTES, lambda: told.append(None)), FlowWindow(9, MANY_BYTES)
+    one, other = FlowWindow(2, MANY_BYTES, freed=lambda: told.append(None)), FlowWindow(9, MANY_BYTES)
 
     first = await site.pull(window=one)
     assert offsets(first) == [0, 1]
@@ -242,7 +234,7 @@ async def test_push_has_one_message_of_a_key(site: ParallelSite) -> None:
 @with_ordering
 async def test_what_is_given_back_unused_takes_what_is_behind_along_and_counts_no_failure(site: ParallelSite) -> None:
     given = await given_of(site, "aaa")
-    await site.working.settler.give_back(await site.subscription(), "P", {given[1].hand_out: [given[1].offset]})
+    await site.working.settler.give_back(await site.subscription(), {given[1].hand_out: [given[1].offset]})
 
     with pytest.raises(AckTimeout):
         await site.acknowledge(given[2:])

@@ -143,7 +143,7 @@ async def test_a_node_that_does_not_own_it_does_nothing_of_it(town: Town) -> Non
     seeker = Seeker(engines.registry, engines.log, engines.cursors, working=town.second.working)
     for work in (
         town.second.pull(), town.second.acknowledge(given), town.second.nack(given), town.second.extend(given, 30),
-        town.second.working.puller.wait(subscription, "P", "one", 0),
+        town.second.working.puller.wait(subscription, "one", 0),
         town.second.working.opened.here(subscription.id), seeker.seek(town.second.caller, SUB, 0),
     ):  # fmt: skip
         with pytest.raises(OwnedElsewhere):
@@ -199,7 +199,7 @@ async def test_when_everything_is_lost_waiting_pulls_look_again(town: Town) -> N
     await town.first.pull()
     subscription = await town.first.subscription()
     until = asyncio.get_running_loop().time() + 60
-    waiting = asyncio.create_task(town.first.working.puller.wait(subscription, "P", "one", until))
+    waiting = asyncio.create_task(town.first.working.puller.wait(subscription, "one", until))
     opened = await town.first.open_subscription()
     await wait_until_async(lambda: bool(opened.waiting))
     town.give(1)

@@ -13,7 +13,7 @@ from ams.service.parallel.backlog import MAX_OUT
 from ams.service.parallel.metrics import findings
 from ams.service.parallel.pulls import MAX_READ_MESSAGES, MAX_SCAN_MS
 from tests.service.interference import interrupt_call
-from tests.service.parallel.site import LEASE_PASSED_MS, P, ParallelSite, offsets, with_options
+from tests.service.parallel.site import LEASE_PASSED_MS, ParallelSite, offsets, with_options
 from tests.support.waiting import some_turns, wait_until_async
 
 
@@ -133,7 +133,7 @@ async def waiting_for(site: ParallelSite, holder: str) -> AsyncIterator["asyncio
     """Let a consumer wait in a pull."""
     before = site.deliverer.waiting
     until = asyncio.get_running_loop().time() + 60
-    waiting = asyncio.ensure_future(site.working.puller.wait(await site.subscription(), P, holder, until))
+    waiting = asyncio.ensure_future(site.working.puller.wait(await site.subscription(), holder, until))
     await wait_until_async(lambda: site.deliverer.waiting > before)
     await some_turns()
     yield waiting

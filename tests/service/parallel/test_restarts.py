@@ -18,7 +18,6 @@ from tests.service.parallel.site import (
     DEAD_LETTER_POLICY,
     LEASE_PASSED_MS,
     SUB,
-    P,
     ParallelSite,
     before_the_next_lease,
     offsets,
@@ -263,7 +262,7 @@ async def test_what_is_opened_once_more_by_the_only_process_may_be_out_since_its
 
 async def test_what_is_given_while_it_is_being_switched_on_is_covered(site: ParallelSite) -> None:
     await site.publish(0, 1)
-    await site.working.storer.cover(await site.subscription(), P)
+    await site.working.storer.cover(await site.subscription())
     ids = await site.pull(1)  # before the options are changed
     await switch_on(site, has_cover=False)
     site.begin_again()

@@ -185,7 +185,7 @@ async def test_a_subscription_made_anew_is_not_the_one_that_was_to_be_delivered(
     async with open_use_cases(tmp_path) as made:
         engines = made.engines
         dead_letters = DeadLetters(engines.registry, engines.log, engines.cursors, engines.counts, engines.stored)
-        upstream = EnginesUpstream(engines.registry, made.deliverer(), dead_letters)
+        upstream = EnginesUpstream(made.deliverer(), dead_letters)
         before = target("/projects/P/subscriptions/s", identity="the one before")
         await made.publish(1)
 
@@ -210,7 +210,7 @@ async def test_a_dead_letter_without_room_is_tried_again_later_and_the_worker_is
         stored = StoredBytes(engines.registry, engines.log, engines.clock)
         stored.follow(here, {STORED_BYTES: 1})
         dead_letters = DeadLetters(engines.registry, engines.log, engines.cursors, engines.counts, stored)
-        upstream = EnginesUpstream(engines.registry, made.deliverer(), dead_letters)
+        upstream = EnginesUpstream(made.deliverer(), dead_letters)
         subscription = await engines.registry.subscriptions.find(here, SUBSCRIPTION)
         told = target("/projects/P/subscriptions/s", identity=subscription.id)
         await made.publish(1)

@@ -1,12 +1,13 @@
 """Assembly: use cases on the engines, the application on the use cases, and links to other nodes."""
 
 from collections import Counter
+from collections.abc import Callable
 from functools import partial
 from urllib.parse import urlsplit
 
 from ams.access.admission import Admission
 from ams.access.permissions import RoleTable
-from ams.access.rates import ConnectionSlots, ProjectSlots, QuotaSlots, Rates
+from ams.access.rates import ProjectSlots, QuotaSlots, Rates
 from ams.app.wiring.engines import Engines
 from ams.app.wiring.identity import Identity, Trusted
 from ams.app.wiring.push import Push, Reach
@@ -14,7 +15,7 @@ from ams.cluster.lease_table import PARALLEL, Duty, Holder, LeaseTable
 from ams.cluster.ownership import Ownership, SharedOwnership
 from ams.core.clock import Milliseconds
 from ams.core.names import SubscriptionId, new_uuid
-from ams.core.quotas import STREAMS, WAITING_PULLS
+from ams.core.quotas import CONNECTIONS, STREAMS, WAITING_PULLS
 from ams.core.rate import LoginLimit
 from ams.core.settings import Settings
 from ams.http.app import App
@@ -43,7 +44,7 @@ from ams.service.push.configurations import PushWatcher
 from ams.service.ranges import RangeReader
 from ams.service.retention import Losses, LossTotal, Retention
 from ams.service.schemas import Schemas
-from ams.service.service_doctor import SINGLE_PROCESS_REMEDIES, Remedies, ServiceDoctor, ServiceInfo, cluster_remedies
+from ams.service.service_doctor import ServiceDoctor, ServiceInfo
 from ams.service.stored_bytes import StoredBytes, needed_offsets
 from ams.service.subscription_offsets import Seeker, Snapshots
 from ams.service.subscriptions import Expiry, Subscriptions
@@ -91,9 +92,7 @@ class Service:
         self._make_use_cases()
         self.losses = LossTotal(log, engines.cursors)
         rules, most = registry.quotas.rules, settings.max_connections
-        self.slots = ProjectSlots(
-            ConnectionSlots(rules, most), QuotaSlots(rules, WAITING_PULLS, most), QuotaSlots(rules, STREAMS, most)
-        )
+        self.slots = ProjectSlots(*(QuotaSlots(rules, name, most) for name in (CONNECTIONS, WAITING_PULLS, STREAMS)))
         self.quota_use = QuotaUse(registry, self.stored, self.slots)
         rates = Rates(users=settings.user_requests_per_second, clock=clock, rules=rules)
         self.gate = RequestGate(self._admission, settings.auth_option, rates, self.slots.connections)
@@ -144,7 +143,7 @@ class Service:
             self.node, self.ownership = node.name, SharedOwnership(LeaseTable(registry, PARALLEL), node)
             self.forwarder = Forwarder(self._to_nodes, node.name, self.ownership.doubt, unread)
         self.working = ParallelSubscriptions(
-            self.deliverer, cursors, self._dead_letters, clock, self.ownership, engines.retention_clock
+            self.deliverer, self._dead_letters, clock, self.ownership, engines.retention_clock
         )
 
     def _wake_pulls(self, subscription: SubscriptionId) -> None:
@@ -159,7 +158,7 @@ class Service:
         settings, engines, working, pushing = self.settings, self._engines, self.working, self.push.pushing
         registry, log, cursors, clock = engines.registry, engines.log, engines.cursors, engines.clock
         self.retention, validators = Retention(registry, log), Validators(registry, LongChecks(self.workers))
-        changed = pushing.settle if self.push.reach and self.push.reach.driven else None
+        changed = pushing.server.settle if self.push.reach and self.push.reach.driven else None
         self.topics = Topics(registry, log, self.counting, self.retention, changed=changed)
         self.publisher = Publisher(registry, log, settings.max_message_bytes, validators, self.counts, self.stored)
         self.subscriptions = Subscriptions(
@@ -170,7 +169,7 @@ class Service:
             registry, log, cursors, self._wake_pulls, working, engines.retention_clock, self.expiry.note
         )
         self.schemas = Schemas(registry, log, validators)
-        self.projects = Projects(registry, log, cursors, changed=pushing.settle)
+        self.projects = Projects(registry, log, cursors, changed=pushing.server.settle)
         self.reader = RangeReader(registry, log, settings.max_read_messages)
         self.watcher = PushWatcher(registry, log, cursors, pushing, self.push.assignment, working)
         self.live = Live(registry, log, cursors, clock, self.reader, self.watcher, working)
@@ -188,7 +187,7 @@ class Service:
             log,
             cursors,
             self.losses,
-            _remedies(settings, engines),
+            _removal_of_logs(settings, engines),
             issuers=self.identity.issuers,
             copied_for=engines.embedded.upkeep.kept_for if engines.embedded else lambda: None,
             leap=lambda: engines.retention_clock.leap,
@@ -247,9 +246,9 @@ def _pubsub_of(settings: Settings) -> str:
     return f"{name}:{settings.pubsub_port}"
 
 
-def _remedies(settings: Settings, engines: Engines) -> Remedies:
+def _removal_of_logs(settings: Settings, engines: Engines) -> Callable[[str], str] | None:
     if engines.embedded:
-        return SINGLE_PROCESS_REMEDIES
+        return None
     guarded = " --command-config FILE" if settings.kafka_tls or settings.kafka_user else ""
     tool = f"kafka-topics.sh --bootstrap-server {settings.kafka_servers}{guarded}"
-    return cluster_remedies(lambda log: f"{tool} --delete --topic {log}")
+    return lambda log: f"{tool} --delete --topic {log}"

@@ -63,7 +63,7 @@ class Push:
         self.reach, self.identity = reach, PushIdentity(registry.signing_keys, issuer, engines.clock)
         tally, workers = DeliveryTally(settings.metrics_labels), None
         if reach is not None and reach.driven is None and settings.push_inside:
-            upstream = EnginesUpstream(registry, deliverer, dead_letters, EngineHandOuts(registry, working))
+            upstream = EnginesUpstream(deliverer, dead_letters, EngineHandOuts(registry, working))
             workers = Workers(upstream, reach.sender, engines.clock, random.random, tally=tally)
         own = new_uuid()
         alone = MemoryLeases(engines.clock, own, OtherHolders(registry))

@@ -116,7 +116,7 @@ class PushRoutes:
             wait = Milliseconds(letter.wait or 0)  # the attempt has failed; dead-lettered if it was the last
             ids = ack_ids_of(prefix, [ack_id])
             subscription = await self._settler.to_settle(call.caller, call.subscription, ids)
-            await self._settler.refuse(subscription, call.caller.here.name, ids, wait, verdict)
+            await self._settler.refuse(subscription, ids, wait, verdict)
             return
         offset = ack_offset(prefix, ack_id)
         refuse_if(offset < 0, "Invalid ack id")

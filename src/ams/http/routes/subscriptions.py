@@ -106,9 +106,8 @@ class SubscriptionRoutes:
     async def _extend(self, call: Call, ack_ids: Sequence[str], seconds: int) -> None:
         call.leave_unrecorded()  # consumers extend leases all the time
         ids = await ack_ids_in_turns(ack_prefix(call.project, call.subscription), ack_ids)
-        caller = call.caller
-        subscription = await self._settler.to_settle(caller, call.subscription, ids, seconds)
-        await self._settler.extend(subscription, caller.here.name, ids, seconds, holder=holder_of(caller))
+        subscription = await self._settler.to_settle(call.caller, call.subscription, ids, seconds)
+        await self._settler.extend(subscription, ids, seconds, holder=holder_of(call.caller))
 
     async def subscriptions_nack(self, call: Call) -> None:
         wanted = await call.read(wire.Nack, "Invalid ack parameter")
@@ -118,9 +117,9 @@ class SubscriptionRoutes:
         subscription = await self._settler.to_settle(call.caller, call.subscription, ids, delay)
         if has_failed:
             wait = None if delay is None else Milliseconds(delay * 1000)
-            await self._settler.nack(subscription, call.caller.here.name, ids, wait)
+            await self._settler.nack(subscription, ids, wait)
         else:
-            await self._settler.give_back(subscription, call.caller.here.name, ids)
+            await self._settler.give_back(subscription, ids)
 
     async def subscriptions_time_to_offset(self, call: Call) -> wire.OffsetAt:
         await self._seeker.require(call.caller, call.subscription)

@@ -7,18 +7,19 @@ lease. After a restart nothing below it is given before that time (`RestartGrace
 import asyncio
 import contextlib
 from collections.abc import Collection, Sequence
-from itertools import pairwise
+
+from pyroaring import BitMap64
 
 from ams.core.clock import Clock, Milliseconds
 from ams.core.errors import Overloaded
-from ams.core.names import Offset, ProjectName
-from ams.core.offsets import Range
+from ams.core.names import Offset
+from ams.core.offsets import Range, ranges_of
+from ams.service.delivery import Deliverer
 from ams.service.lookup import no_topic_is_a_conflict
 from ams.service.parallel.backlog import Settling
 from ams.service.parallel.open_subscriptions import OpenSubscription, OpenSubscriptions
-from ams.storage.cursors.acks import AckUpdate, CursorStore, Horizon, join_horizons
+from ams.storage.cursors.acks import AckUpdate, Horizon, join_horizons
 from ams.storage.registry.records import Subscription
-from ams.storage.registry.registry import Registry
 
 HORIZON_AHEAD_OFFSETS = 10_000  # distance from the leases to the stored horizon, so that it is rarely stored
 MAX_TRIES = 5  # tries of a call whose subscription is moved meanwhile
@@ -33,8 +34,8 @@ class SubscriptionMoved(Overloaded):
 class Storer:
     """Stores settled messages, and horizons ahead of leases for exactly-once delivery."""
 
-    def __init__(self, registry: Registry, opened: OpenSubscriptions, cursors: CursorStore, clock: Clock) -> None:
-        self._registry, self._opened, self._cursors, self._clock = registry, opened, cursors, clock
+    def __init__(self, deliverer: Deliverer, opened: OpenSubscriptions, clock: Clock) -> None:
+        self._registry, self._cursors, self._opened, self._clock = deliverer.registry, deliverer.cursors, opened, clock
         self.failures = 0  # failed deliveries since the start
 
     async def settle(self, opened: OpenSubscription, settling: Settling) -> None:
@@ -54,7 +55,7 @@ class Storer:
             is_stored = await self._cursors.settle(opened.subscription.id, backlog.epoch, backlog.run, change)
         except BaseException:
             backlog.note_not_stored(settling)
-            backlog.done.restore_passed(passed)
+            backlog.done.passed[:0] = passed
             self._opened.note_due(opened)  # leases of the previous run continue too
             raise
         if not is_stored:
@@ -69,7 +70,7 @@ class Storer:
 
     async def expire(self, opened: OpenSubscription) -> None:
         """Expire leases and backoffs that are due. Raises as `settle`."""
-        due, now = opened.backlog.next_due(), self._clock.monotonic()
+        due, now = opened.backlog.leases.next_due(), self._clock.monotonic()
         if due is None or due > now:
             return
         await self.settle(opened, opened.backlog.expire(now))
@@ -82,11 +83,12 @@ class Storer:
 
     # Horizons of exactly-once delivery
 
-    async def extend_horizon(self, opened: OpenSubscription, below: Offset, length: Milliseconds) -> None:
-        """With exactly-once delivery, store a horizon for leases below an offset, of this length, if needed."""
+    async def extend_horizon(self, opened: OpenSubscription, length: Milliseconds) -> None:
+        """With exactly-once delivery, store a horizon for leases of this length, if needed."""
         if not (opened.options.enable_exactly_once_delivery or opened.is_horizon_stored):
             return
-        until, known = Milliseconds(self._clock.wall() + length), opened.horizon
+        below, known = opened.backlog.scan, opened.horizon
+        until = Milliseconds(self._clock.wall() + length)
         if not opened.is_horizon_stored:  # exactly-once delivery was just switched on: older leases may last longer
             now = self._clock.monotonic()
             until = max(until, Milliseconds(self._clock.wall() + opened.backlog.out_until(now) - now))
@@ -97,13 +99,13 @@ class Storer:
         await self.store(opened, Settling(), horizon)
         opened.horizon, opened.is_horizon_stored = horizon, True
 
-    async def cover(self, subscription: Subscription, project: ProjectName) -> None:
+    async def cover(self, subscription: Subscription) -> None:
         """Store a horizon before exactly-once delivery is switched on. Raises as `Puller.pull`."""
         if await self._registry.topics.find(subscription.project_id, subscription.topic) is None:
             return
         for _ in range(MAX_TRIES):
             with no_topic_is_a_conflict:
-                opened = await self._opened.use(subscription, project)
+                opened = await self._opened.use(subscription)
             with contextlib.suppress(SubscriptionMoved):
                 async with opened.giving:  # so that no pull is about to lease what it has found
                     if self._opened.has(opened):
@@ -138,9 +140,7 @@ async def storing_error(storing: Collection[asyncio.Task[None]]) -> BaseExceptio
 def _ranges(offsets: Sequence[Offset]) -> list[Range]:
     if not offsets:
         return []
-    in_order = sorted(offsets)
-    if in_order[-1] - in_order[0] + 1 == len(in_order):
-        return [(in_order[0], Offset(in_order[-1] + 1))]
-    begins = [each for before, each in pairwise([Offset(-2), *in_order]) if each != before + 1]
-    ends = [Offset(each + 1) for each, after in pairwise([*in_order, Offset(-2)]) if after != each + 1]
-    return list(zip(begins, ends, strict=True))
+    first, last = min(offsets), max(offsets)
+    if last - first + 1 == len(offsets):
+        return [(first, Offset(last + 1))]
+    return ranges_of(BitMap64(offsets))

@@ -18,33 +18,26 @@ from ams.service.parallel.open_subscriptions import OpenSubscriptions
 from ams.service.parallel.pulls import Puller
 from ams.service.parallel.settlement import Settler
 from ams.service.parallel.sweeper import Sweeper
-from ams.storage.cursors.acks import CursorStore
 
 
 class ParallelSubscriptions:
     """Parallel subscriptions of this process. Requests for those of other nodes raise `OwnedElsewhere`."""
 
     def __init__(
-        self,
-        deliverer: Deliverer,
-        cursors: CursorStore,
-        dead_letters: DeadLetters,
-        clock: Clock,
-        ownership: Ownership,
-        retention_clock: RetentionClock,
+        self, deliverer: Deliverer, letters: DeadLetters, clock: Clock, ownership: Ownership, retention: RetentionClock
     ) -> None:
         self._ownership = ownership
-        self.opened = OpenSubscriptions(deliverer.registry, deliverer.log, cursors, clock, ownership, retention_clock)
-        self.storer = Storer(deliverer.registry, self.opened, cursors, clock)
+        self.opened = OpenSubscriptions(deliverer, clock, ownership, retention)
+        self.storer = Storer(deliverer, self.opened, clock)
         self.puller = Puller(deliverer, self.opened, self.storer, clock)
-        self.settler = Settler(deliverer, cursors, self.opened, self.storer, clock)
-        self.sweeper = Sweeper(self.opened, self.storer, dead_letters, clock)
+        self.settler = Settler(deliverer, self.opened, self.storer, clock)
+        self.sweeper = Sweeper(self.opened, self.storer, letters, clock)
         self.streams: Counter[SubscriptionId] = Counter()  # open streams by subscription; `ams.pubsub` counts them
 
     async def start(self, supervisor: Supervisor) -> None:
         """Renew ownership and sweep leases in the background, until `close`."""
         await self.opened.start(supervisor)
-        self.sweeper.start(supervisor)
+        await self.sweeper.start(supervisor)
 
     async def hand_over(self) -> None:
         """Finish storing, then give up all subscriptions to other nodes."""

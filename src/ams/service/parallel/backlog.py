@@ -36,7 +36,6 @@ import heapq
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
-from typing import cast
 
 from ams.core.ack_ids import AckId, AckIds
 from ams.core.clock import Milliseconds
@@ -44,6 +43,7 @@ from ams.core.fair_share import fair_room
 from ams.core.names import Offset
 from ams.service.parallel.hand_out_ids import HandOutIds, NamedLeases, RestartGrace
 from ams.service.parallel.message_state import (
+    NO_DEADLINE,
     Done,
     Failures,
     FlowWindow,
@@ -70,7 +70,6 @@ class Settling:
 
     done: list[Offset] = field(default_factory=list)
     failures: dict[Offset, int] = field(default_factory=dict)
-    failed_with: dict[Offset, str] = field(default_factory=dict)
     waits: Milliseconds | None = None  # backoff of the failed messages; None: by the retry policy
     late: list[AckId] = field(default_factory=list)  # ids that are not valid any more: they change nothing
     out_of_order: set[AckId] = field(default_factory=set)
@@ -88,24 +87,15 @@ class Settling:
 class Backlog:
     """Messages of one subscription, from its floor on."""
 
-    def __init__(
-        self,
-        progress: AckProgress,
-        identity: str,
-        rules: RetryRules,
-        *,
-        end: Offset,
-        grace_until: Milliseconds,
-        longest_until: Milliseconds,
-    ) -> None:
-        """Take over a subscription; see `RestartGrace` for the times."""
+    def __init__(self, progress: AckProgress, identity: str, rules: RetryRules, grace: RestartGrace) -> None:
+        """Take over a subscription."""
         self.epoch, self.run = progress.epoch, progress.run
         self.done = Done(progress)
         self.leases = MessageLeases()
         self.keys = OrderingKeys()
         self.failures = Failures(progress.failures, rules)
-        self.restart_grace = RestartGrace(progress.run, end, grace_until, longest_until)
-        self._ids = HandOutIds(progress, identity, self.restart_grace, self.leases, self.done, self.failures)
+        self.restart_grace = grace
+        self._ids = HandOutIds(progress, identity, grace, self.leases, self.done, self.failures)
         self._ready: list[Offset] = []  # a heap; it may hold an offset twice, or one that is leased or done by now
 
     def set_rules(self, rules: RetryRules) -> None:
@@ -113,7 +103,8 @@ class Backlog:
         if rules.exactly_once and not self.failures.rules.exactly_once:
             self._ids.finishers.forget_all(self._ids.number)
             if self._previous_run_until > self.restart_grace.grace_until:
-                self.restart_grace.withhold_longest()
+                self.restart_grace.grace_until = self.restart_grace.longest_until
+                self.restart_grace.withhold(self.restart_grace.end, self.restart_grace.longest_until)
         self.failures.rules = rules
 
     # Counts and times
@@ -150,15 +141,9 @@ class Backlog:
             heapq.heappop(self._ready)
         return bool(self._ready)
 
-    def has_ready_for(self, consumer: KeyConsumer | None) -> bool:
-        """Return whether a message is ready for any consumer, or for this one by its ordering keys."""
-        return self.has_ready or (consumer is not None and bool(consumer.ready))
-
     def room(self, holder: str) -> int:
         """Return how many more messages a consumer may lease."""
-        if not self.room_bytes(holder):
-            return 0
-        return fair_room(MAX_OUT, self.out, self.leases.holders.get(holder, 0))
+        return fair_room(MAX_OUT, self.out, self.leases.holders[holder]) if self.room_bytes(holder) else 0
 
     def room_bytes(self, holder: str) -> int:
         """Return how many more bytes of messages a consumer may lease."""
@@ -182,10 +167,6 @@ class Backlog:
     @property
     def _previous_run_until(self) -> Milliseconds:
         return self.restart_grace.is_out_until(self.done, has_given=self._ids.number > 0)
-
-    def next_due(self) -> Milliseconds | None:
-        """Return when to call `expire`; None: nothing is due."""
-        return self.leases.next_due()
 
     # Giving
 
@@ -223,18 +204,11 @@ class Backlog:
             if queue.next == offset:
                 self._offer(queue)
 
-    def unfinished_offsets(self, begin: Offset, end: Offset) -> Sequence[Offset]:
-        """Return the unseen offsets from `begin` to `end` that are not done."""
-        found = cast("Sequence[Offset]", range(max(begin, self.floor), end))
-        if begin >= self.restart_grace.end or not self.done.count(begin, end):
-            return found
-        return [each for each in found if each not in self.done]
-
     def may_give_all(self, begin: Offset, end: Offset) -> bool:
         """Return whether all unseen messages from `begin` to `end` may be given. They have no ordering keys."""
         if begin >= self.restart_grace.end:  # none was given before the restart
             return True
-        if self.restart_grace.withholds_from(begin):
+        if begin < self.restart_grace.withheld_below:
             return False
         here = range(begin, end)
         return self._are_free(here) and self.failures.counts.keys().isdisjoint(here)
@@ -340,7 +314,7 @@ class Backlog:
                 for offset in offsets:
                     self._ids.nacks.put(offset, lease.text)
             self.leases.end(lease, offsets)
-            self._fail(settling, lease, offsets)
+            self._fail(settling, offsets)
         if self.keys:
             self._take_back(settling)
         return settling
@@ -378,11 +352,13 @@ class Backlog:
                 self.failures.queue_dead_letter(each)
             else:
                 self.give_back([each])
+        # Only the first expired message of an ordering key counts as failed.
+        firsts = self._firsts([offset for _, offsets in settling.leases for offset in offsets]) if self.keys else {}
+        for _, offsets in settling.leases:
+            behind = {each for each in offsets if (queue := self.keys.queue_if_out(each)) and firsts[queue] != each}
+            self._fail(settling, [each for each in offsets if each not in behind])
         if self.keys:
-            self._fail_in_order(settling)
-            return settling
-        for lease, offsets in settling.leases:
-            self._fail(settling, lease, offsets)
+            self._take_back(settling)
         return settling
 
     def put_aside(self, offset: Offset) -> Settling:
@@ -421,7 +397,7 @@ class Backlog:
                 settling.late += refused
                 settling.out_of_order.update(refused)
             else:
-                self.leases.hold(lease, behind)
+                self.leases.extend(lease, behind, NO_DEADLINE)
             if others := set(offsets).difference(behind):
                 settling.leases.append((lease, sorted(others)))
         settling.leases += self.leases.of(first - acked).items()
@@ -436,21 +412,9 @@ class Backlog:
 
         return takewhile(is_acknowledged, queue.out)
 
-    def _fail(self, settling: Settling, lease: HandOut, offsets: Sequence[Offset]) -> None:
-        settling.failures.update(self.failures.begin(offsets))
-        settling.failed_with.update(dict.fromkeys(offsets, lease.holder))
-
-    def _fail_in_order(self, settling: Settling) -> None:
-        """Count failures of expired leases. Only the first expired message of an ordering key counts as failed."""
-        firsts = self._firsts([offset for _, offsets in settling.leases for offset in offsets])
-
-        def has_failed(offset: Offset) -> bool:
-            queue = self.keys.queue_if_out(offset)
-            return queue is None or firsts[queue] == offset
-
-        for lease, offsets in settling.leases:
-            self._fail(settling, lease, [each for each in offsets if has_failed(each)])
-        self._take_back(settling)
+    def _fail(self, settling: Settling, offsets: Sequence[Offset]) -> None:
+        self.failures.being_stored.update(offsets)
+        settling.failures.update({each: self.failures.attempt_of(each) for each in offsets})
 
     def _take_back(self, settling: Settling) -> None:
         """Take back the messages that are out behind failed ones in their ordering keys."""
@@ -461,12 +425,8 @@ class Backlog:
 
     def _end_behind(self, offsets: Collection[Offset]) -> tuple[list[Offset], list[tuple[HandOut, list[Offset]]]]:
         """End leases of messages out behind others in their keys; return these messages and their leases."""
-        behind = [
-            each
-            for queue, first in self._firsts(offsets).items()
-            for each in queue.behind(first)
-            if each not in offsets
-        ]
+        firsts = self._firsts(offsets).items()
+        behind = [each for queue, first in firsts for each in queue.behind(first) if each not in offsets]
         leases = [*self.leases.of(behind).items()]
         for lease, leased in leases:
             self.leases.end(lease, leased)
@@ -496,13 +456,14 @@ class Backlog:
         if self.keys:
             for offset in sorted((*settling.failures, *settling.taken_back)):
                 self.keys.take_back(offset)
+        holders = {offset: lease.holder for lease, offsets in settling.leases for offset in offsets}
         for offset, failures in settling.failures.items():
             if offset in self.done:  # retention took it meanwhile
                 continue
             self.failures.counts[offset] = failures
             if not self.failures.is_exhausted(offset):
                 wait = self.failures.wait_of(offset) if settling.waits is None else settling.waits
-                self._hold_back(offset, wait, now, settling.failed_with[offset])
+                self._hold_back(offset, wait, now, holders[offset])
             elif offset < self.scan:  # else the scan finds it dead
                 self.failures.queue_dead_letter(offset)
         if settling.taken_back:
@@ -579,7 +540,7 @@ class Backlog:
         elif queue.consumer is not None and self._takes(queue, queue.consumer):
             heapq.heappush(queue.consumer.ready, offset)
             if queue.consumer is not asks:
-                queue.consumer.notify()
+                queue.consumer.freed()
 
     def _go_on(self, queues: Iterable[KeyQueue]) -> None:
         """Continue ordering keys after messages were taken back or lost; acknowledgements held behind them are done."""

@@ -35,42 +35,29 @@ class RestartGrace:
         matters when exactly-once delivery is switched on before this run gives anything.
         """
         self._is_first = run == 1
-        self.end, self._topic_end, self.grace_until, self._longest_until = end, end, grace_until, longest_until
-        self._withheld_below = Offset(0)
+        self.end, self.topic_end, self.grace_until, self.longest_until = end, end, grace_until, longest_until
+        self.withheld_below = Offset(0)
         self._withheld_until = Milliseconds(0)
 
     def grow(self, end: Offset) -> bool:
         """Note the present end of the topic; return whether it has grown."""
-        before, self._topic_end = self._topic_end, max(self._topic_end, end)
-        return self._topic_end > before
-
-    def may_have_given(self, offset: Offset) -> bool:
-        """Return whether a message existed, so that a former owner may have given it."""
-        return offset < self._topic_end
+        before, self.topic_end = self.topic_end, max(self.topic_end, end)
+        return self.topic_end > before
 
     def is_out_until(self, done: Done, *, has_given: bool) -> Milliseconds:
         """Return when the last lease of the previous run expires, or 0. `has_given`: this run gave messages."""
         left = self.end - done.floor
         if self._is_first or left <= 0 or left == done.count(done.floor, self.end):
             return Milliseconds(0)
-        return self.grace_until if has_given else max(self.grace_until, self._longest_until)
+        return self.grace_until if has_given else max(self.grace_until, self.longest_until)
 
     def withhold(self, below: Offset, until: Milliseconds) -> None:
         """Give nothing below an offset until a time: it may be on lease (exactly-once)."""
-        self._withheld_below, self._withheld_until = below, until
-
-    def withhold_longest(self) -> None:
-        """Withhold messages, and keep old ids valid, until the longest leases of the previous run are over."""
-        self.grace_until = self._longest_until
-        self.withhold(self.end, self._longest_until)
-
-    def withholds_from(self, offset: Offset) -> bool:
-        """Return whether messages at or above an offset are withheld, or were."""
-        return offset < self._withheld_below
+        self.withheld_below, self._withheld_until = below, until
 
     def withheld_until(self, offset: Offset, now: Milliseconds) -> Milliseconds | None:
         """Return until when a message is withheld; None: not at all."""
-        return self._withheld_until if offset < self._withheld_below and now < self._withheld_until else None
+        return self._withheld_until if offset < self.withheld_below and now < self._withheld_until else None
 
 
 class FinalIds:
@@ -128,14 +115,9 @@ class HandOutIds:
     """Looks up ack ids, and makes new ones."""
 
     def __init__(
-        self,
-        progress: AckProgress,
-        identity: str,
-        before: RestartGrace,
-        leases: MessageLeases,
-        done: Done,
-        failures: Failures,
-    ) -> None:
+        self, progress: AckProgress, identity: str, before: RestartGrace,
+        leases: MessageLeases, done: Done, failures: Failures,
+    ) -> None:  # fmt: skip
         self._epoch, self._run, self._identity = progress.epoch, progress.run, identity
         self.number = 0
         self._before, self._leases, self._done, self._failures = before, leases, done, failures
@@ -153,10 +135,7 @@ class HandOutIds:
         return HandOutId(attempt, self._epoch, self._run, self.number, self._identity).text
 
     def find_and_renew(self, ids: AckIds, now: Milliseconds, holder: str) -> NamedLeases:
-        """Look up leases as `find_leases`, and renew those of the previous run for `holder`, for the grace period.
-
-        Renewed leases count no bytes: the sizes of their messages are unknown.
-        """
+        """Look up leases as `find_leases`; renew those of the previous run for `holder`, as 0 bytes (unknown)."""
         named = self.find_leases(ids, now)
         if not named.from_before:
             return named
@@ -179,17 +158,15 @@ class HandOutIds:
         named = NamedLeases()
         for text, offsets in ids.items():
             lease = self._leases.get(offsets[0])
-            if lease is not None and lease.text == text and now <= lease.deadline and self._are_all_of(lease, offsets):
+            # The fast path of most requests: one lease of all offsets, with no offset twice.
+            are_all_of_it = len(set(offsets)) == len(offsets) == [*map(self._leases.get, offsets)].count(lease)
+            if lease is not None and lease.text == text and now <= lease.deadline and are_all_of_it:
                 named.leases.append((lease, list(offsets)))
             else:
                 self._find_each(named, text, offsets, now)
         if named.never_given:
             raise NeverGiven(named.never_given)
         return named
-
-    def _are_all_of(self, lease: HandOut, offsets: Sequence[Offset]) -> bool:
-        """Return whether it leases every offset, with no offset twice: the fast path of most requests."""
-        return len(set(offsets)) == len(offsets) == [*map(self._leases.get, offsets)].count(lease)
 
     def _find_each(self, named: NamedLeases, text: str, offsets: Sequence[Offset], now: Milliseconds) -> None:
         by_lease: dict[HandOut, list[Offset]] = {}
@@ -225,7 +202,7 @@ class HandOutIds:
                 named.finished.append(ack_id)
             return False
         scan = self._done.scan
-        if offset >= scan and (given.run == self._run or not self._before.may_have_given(offset)):
+        if offset >= scan and (given.run == self._run or offset >= self._before.topic_end):
             named.never_given.append(ack_id)
             return False
         is_good = (

@@ -11,7 +11,7 @@ due.
 import heapq
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import NamedTuple
 
@@ -35,7 +35,7 @@ class Done:
         self.scan = progress.floor  # the next offset to scan
         self._above: BitMap64 = progress.done.copy()
         self.being_stored: set[Offset] = set()  # their acknowledgement is being written: not leased, not yet done
-        self._passed: list[Range] = []  # ranges that the filter skipped, not stored yet; after a crash, skipped again
+        self.passed: list[Range] = []  # ranges that the filter skipped, not stored yet; after a crash, skipped again
 
     def __contains__(self, offset: Offset) -> bool:
         return offset < self.floor or offset in self._above
@@ -75,8 +75,8 @@ class Done:
 
     def pass_over(self, begin: Offset, end: Offset) -> None:
         """Mark unseen offsets as done: filtered out, damaged, or removed by retention."""
-        goes_on = self._passed and self._passed[-1][1] == begin
-        self._passed.append((self._passed.pop()[0] if goes_on else begin, end))
+        goes_on = self.passed and self.passed[-1][1] == begin
+        self.passed.append((self.passed.pop()[0] if goes_on else begin, end))
         if begin == self.floor:
             self.raise_floor(end)
         else:
@@ -84,22 +84,13 @@ class Done:
 
     def add_unstored(self, offsets: Sequence[Offset]) -> None:
         """Mark messages as done; it is stored with the next skipped ranges."""
-        self._passed += [(each, Offset(each + 1)) for each in offsets]
+        self.passed += [(each, Offset(each + 1)) for each in offsets]
         self.add(offsets)
-
-    @property
-    def has_passed(self) -> bool:
-        """True if skipped ranges are not stored yet."""
-        return bool(self._passed)
 
     def take_passed(self) -> list[Range]:
         """Return the skipped ranges, to be stored."""
-        passed, self._passed = self._passed, []
+        passed, self.passed = self.passed, []
         return passed
-
-    def restore_passed(self, passed: Sequence[Range]) -> None:
-        """Keep ranges of `take_passed` that could not be stored."""
-        self._passed[:0] = passed
 
 
 class RetryRules(NamedTuple):
@@ -120,7 +111,7 @@ class Failures:
 
     def __init__(self, counts: Mapping[Offset, int], rules: RetryRules) -> None:
         self.rules = rules
-        self.counts = dict(counts)
+        self.counts = Counter(counts)  # 0 of a message that has not failed
         self.being_stored: set[Offset] = set()  # their failure is being written: not leased, not ready
         self.being_taken: Counter[Offset] = Counter()
         """Messages behind those in their ordering key, with how many failures are being written before each."""
@@ -128,13 +119,9 @@ class Failures:
         self.to_dead_letter: set[Offset] = set()  # those in `dead`, and those that the sweeper works on; not ready
         self.stored_dead_letters: set[Offset] = set()  # in the dead letter topic, but their end is not stored yet
 
-    def of(self, offset: Offset) -> int:
-        """Return how often a message has failed."""
-        return self.counts.get(offset, 0)
-
     def attempt_of(self, offset: Offset) -> int:
         """Return the number of a message's next delivery, from 1."""
-        return self.counts.get(offset, 0) + 1
+        return self.counts[offset] + 1
 
     def wait_of(self, offset: Offset) -> Milliseconds:
         """Return the backoff of a message that has failed."""
@@ -142,12 +129,7 @@ class Failures:
 
     def is_exhausted(self, offset: Offset) -> bool:
         """Return whether a message has used up its attempts."""
-        return 0 < self.rules.most_attempts <= self.of(offset)
-
-    def begin(self, offsets: Sequence[Offset]) -> Mapping[Offset, int]:
-        """Return the new failure counts of messages, to be stored."""
-        self.being_stored.update(offsets)
-        return {each: self.attempt_of(each) for each in offsets}
+        return 0 < self.rules.most_attempts <= self.counts[offset]
 
     def queue_dead_letter(self, offset: Offset) -> None:
         """Queue a message for the dead letter topic."""
@@ -160,10 +142,7 @@ class Failures:
 
     def end_taking_back(self, offsets: Collection[Offset]) -> None:
         """Note that the failure before these messages is stored, or cannot be."""
-        for offset in offsets:
-            self.being_taken[offset] -= 1
-            if not self.being_taken[offset]:
-                del self.being_taken[offset]
+        self.being_taken -= Counter([*offsets])  # drops those that are 0 now
 
     def has_any(self, offsets: Collection[int]) -> bool:
         """Return whether any of these is unavailable. They have no ordering keys."""
@@ -180,9 +159,8 @@ class Failures:
 
     def retain(self, oldest: Offset) -> None:
         """Forget messages below an offset."""
-        self.counts = {offset: count for offset, count in self.counts.items() if offset >= oldest}
-        self.stored_dead_letters = {offset for offset in self.stored_dead_letters if offset >= oldest}
-        self.to_dead_letter = {offset for offset in self.to_dead_letter if offset >= oldest}
+        known = {*self.counts, *self.stored_dead_letters, *self.to_dead_letter}
+        self.forget_done([offset for offset in known if offset < oldest])
 
 
 @dataclass(slots=True, eq=False)
@@ -191,9 +169,8 @@ class KeyConsumer:
 
     ready: list[Offset] = field(default_factory=list, init=False)
     """A heap of the next messages of its keys. It may hold one twice, or one that is leased or done by now."""
-
-    def notify(self) -> None:
-        """Notify a consumer that a message is ready for it alone."""
+    freed: Callable[[], None] = field(default=lambda: None, kw_only=True)
+    """Called when leases of a stream end, or a message is ready for this consumer alone."""
 
 
 @dataclass(slots=True, eq=False)
@@ -221,8 +198,7 @@ class KeyQueue:
         """Return the messages out behind a message; empty if it is not out."""
         if offset not in self.out:
             return []
-        found = [*takewhile(lambda each: each != offset, reversed(self.out))]
-        return found[::-1]
+        return [*takewhile(lambda each: each != offset, reversed(self.out))][::-1]
 
 
 class OrderingKeys:
@@ -313,7 +289,10 @@ class OrderingKeys:
         """Return the message that blocks most others, its key, and how many it blocks. Scans all keys."""
         if not self.blocked_messages:
             return None
-        found = [(*_first_of(each), each.key) for each in self._queues.values()]
+        found = [  # the first message of a key that has none out is not blocked
+            (len(each.rest) - (not each.out), next(iter(each.out or each.rest)), each.key)
+            for each in self._queues.values()
+        ]
         count, offset, key = max(found)
         return offset, key, count
 
@@ -329,24 +308,12 @@ class OrderingKeys:
             self._resting -= 1
 
 
-def _first_of(queue: KeyQueue) -> tuple[int, Offset]:
-    """Return how many messages of a key are blocked, and its first message that is not done."""
-    if queue.out:
-        return len(queue.rest), next(iter(queue.out))
-    return len(queue.rest) - 1, queue.rest[0]
-
-
 @dataclass(slots=True, eq=False)
 class FlowWindow(KeyConsumer):
     """Flow control of one stream: how many messages and bytes it may still have on lease."""
 
     messages: int  # messages left; negative after an extension of expired leases
     bytes: int  # bytes left; negative when the last message was larger than the rest of the window
-    freed: Callable[[], None] = lambda: None  # called when leases end, or a message is ready for this stream alone
-
-    def notify(self) -> None:
-        """Call `freed`."""
-        self.freed()
 
     @property
     def is_full(self) -> bool:
@@ -419,8 +386,7 @@ class MessageLeases:
 
     def lease_again(self, hand_out: HandOut, offsets: list[Offset], deadline: Milliseconds) -> None:
         """Lease some messages of a hand-out, which are not leased now, until another deadline."""
-        text, size, holder, window = hand_out.text, hand_out.bytes_each, hand_out.holder, hand_out.window
-        self.lease(HandOut(text, offsets, len(offsets), deadline, size, holder, window))
+        self.lease(replace(hand_out, offsets=offsets, live=len(offsets), deadline=deadline, slot=-1))
 
     def end(self, hand_out: HandOut, offsets: Sequence[Offset]) -> None:
         """End the leases of some of a hand-out's messages."""
@@ -458,11 +424,6 @@ class MessageLeases:
             return
         self.end(hand_out, offsets)
         self.lease_again(hand_out, offsets, deadline)
-
-    def hold(self, hand_out: HandOut, offsets: list[Offset]) -> None:
-        """Remove the deadline of some messages of a hand-out, as their acknowledgement is held."""
-        self.end(hand_out, offsets)
-        self.lease_again(hand_out, offsets, NO_DEADLINE)
 
     def has_any(self, offsets: Collection[int]) -> bool:
         """Return whether any of these is leased or waits."""
@@ -531,9 +492,7 @@ class MessageLeases:
             self._add(slot, hand_out)
 
     def _add(self, slot: int, what: HandOut | Offset) -> None:
-        due = self._due.get(slot)
-        if due is None:
-            self._due[slot] = [what]
+        if slot not in self._due:
+            self._due[slot] = []
             heapq.heappush(self._slots, slot)
-        else:
-            due.append(what)
+        self._due[slot].append(what)

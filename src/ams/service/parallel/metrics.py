@@ -81,7 +81,7 @@ def _floor_findings(backlog: Backlog, *, names_holders: bool) -> Iterator[Findin
     if not backlog.done.above:
         return
     floor, lease = backlog.floor, backlog.leases.get(backlog.floor)
-    above, failed = messages_text(backlog.done.above), backlog.failures.of(floor)
+    above, failed = messages_text(backlog.done.above), backlog.failures.counts[floor]
     state = "waits to be given"
     if lease is not None:
         state = f"is on lease to {lease.holder or 'the service token'}" if names_holders else "is on lease"

@@ -5,7 +5,7 @@ No `asyncio.timeout`, `TaskGroup` or `current_task` before the first wait: `ams.
 
 import asyncio
 import contextlib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -14,21 +14,21 @@ import structlog
 from ams.cluster.ownership import Ownership
 from ams.core.ack_ids import MAX_ACK_DEADLINE, identity_of
 from ams.core.clock import Clock, Milliseconds
-from ams.core.errors import AmsError, InvalidInput
+from ams.core.errors import AmsError, InvalidInput, SubscriptionGone
 from ams.core.filters import Filter, parse
 from ams.core.names import Offset, ProjectName, SubscriptionId, TopicId
 from ams.core.parallel_options import ParallelOptions, RetryPolicy
 from ams.core.retention_clock import RetentionClock
 from ams.core.supervisor import Supervisor
 from ams.push.upstream import Verdict
+from ams.service.delivery import Deliverer
 from ams.service.lookup import require_found, topic_of
 from ams.service.parallel.backlog import Backlog, Settling
+from ams.service.parallel.hand_out_ids import RestartGrace
 from ams.service.parallel.message_state import SLOT_MS, RetryRules
-from ams.service.retention import oldest_for
-from ams.storage.cursors.acks import AckProgress, CursorStore, Horizon, drop_from
-from ams.storage.log.base import Log
+from ams.service.retention import bounds_for
+from ams.storage.cursors.acks import AckProgress, Horizon, drop_from
 from ams.storage.registry.records import Subscription
-from ams.storage.registry.registry import Registry
 
 MAX_LEASE_MS = Milliseconds(MAX_ACK_DEADLINE * 1000)
 STORE_PASSED_MS = 1000  # ranges that the filter skipped are stored after this time
@@ -79,14 +79,11 @@ class OpenSubscription:
 
     def wake_served(self) -> None:
         """Wake the waiting pulls that may get messages now."""
-        if self.waiting:
-            is_ready = self.backlog.has_ready
-            self.wake([each for each in self.waiting if self._may_find(each, is_ready=is_ready)])
-
-    def _may_find(self, each: WaitReason, *, is_ready: bool) -> bool:
-        if not (is_ready or each.for_room) or not self.backlog.room(each.holder):
-            return False
-        return is_ready or self.backlog.may_scan(each.holder)
+        if not self.waiting:
+            return
+        backlog, is_ready = self.backlog, self.backlog.has_ready
+        served = [each for each in self.waiting if (is_ready or each.for_room) and backlog.room(each.holder)]
+        self.wake([each for each in served if is_ready or backlog.may_scan(each.holder)])
 
     def note(self, verdict: Verdict, settling: Settling) -> None:
         """Note why messages failed that have used up their attempts."""
@@ -118,18 +115,12 @@ class OpenSubscriptions:
     """Table of open subscriptions; opens one at its first use."""
 
     def __init__(
-        self,
-        registry: Registry,
-        log: Log,
-        cursors: CursorStore,
-        clock: Clock,
-        ownership: Ownership,
-        retention_clock: RetentionClock,
+        self, deliverer: Deliverer, clock: Clock, ownership: Ownership, retention_clock: RetentionClock
     ) -> None:
-        self._registry, self._log, self._cursors = registry, log, cursors
+        self._registry, self._log, self._cursors = deliverer.registry, deliverer.log, deliverer.cursors
         self._clock, self._retention_clock, self._ownership = clock, retention_clock, ownership
-        self._sooner = asyncio.Event()  # set when something is due before the next sweep
-        self._looks_at = Milliseconds(0)
+        self.wake_sweeper: Callable[[], None] = lambda: None  # lets the sweeper run at once
+        self._next_sweep = Milliseconds(0)
         self._open: dict[SubscriptionId, OpenSubscription] = {}
         self._opening: dict[SubscriptionId, asyncio.Lock] = {}
         self._ends: Mapping[TopicId, Offset] | None = None  # of topics when this process started, if it works alone
@@ -180,8 +171,7 @@ class OpenSubscriptions:
 
     async def retain(self, opened: OpenSubscription) -> None:
         """Drop messages that retention removed."""
-        bounds = await self._log.bounds(opened.topic)
-        oldest = await oldest_for(self._log, opened.topic, opened.subscription, bounds, self._retention_clock)
+        oldest = (await bounds_for(self._log, opened.topic, opened.subscription, self._retention_clock)).oldest
         if oldest <= opened.backlog.floor:
             return
         await self._cursors.retain(opened.subscription.id, opened.backlog.epoch, oldest)
@@ -192,30 +182,22 @@ class OpenSubscriptions:
 
     def note_due(self, opened: OpenSubscription) -> None:
         """Wake the sweeper if something is due before its next sweep."""
-        due = opened.backlog.next_due()
+        due = opened.backlog.leases.next_due()
         if opened.backlog.failures.dead:
             due = Milliseconds(0)
-        elif due is None and opened.backlog.done.has_passed:
+        elif due is None and opened.backlog.done.passed:
             due = Milliseconds(self._clock.monotonic() + STORE_PASSED_MS)
-        if due is not None and due < self._looks_at:
+        if due is not None and due < self._next_sweep:
             self.wake_sweeper()
 
-    def wake_sweeper(self) -> None:
-        """Let the sweeper run at once."""
-        self._sooner.set()
-
-    async def wait_until_due(self) -> None:
-        """Wait until something is due, or `wake_sweeper` is called."""
+    def seconds_until_due(self) -> float:
+        """Return the seconds until the next sweep; `note_due` wakes the sweeper if something is due before."""
         now = self._clock.monotonic()
-        has_passed = any(each.backlog.done.has_passed for each in self.all())
+        has_passed = any(each.backlog.done.passed for each in self.all())
         dues = [now + (STORE_PASSED_MS if has_passed else MAX_SWEEP_INTERVAL_MS)]
-        dues += [due for each in self.all() if (due := each.backlog.next_due()) is not None]
-        self._looks_at = Milliseconds(max(min(dues), now + SLOT_MS))
-        seconds = (self._looks_at - self._clock.monotonic()) / 1000
-        with contextlib.suppress(TimeoutError):  # `wait_for` would forget that it is cancelled in some moments
-            async with asyncio.timeout(max(seconds, 0)):
-                await self._sooner.wait()
-        self._sooner.clear()
+        dues += [due for each in self.all() if (due := each.backlog.leases.next_due()) is not None]
+        self._next_sweep = Milliseconds(max(min(dues), now + SLOT_MS))
+        return (self._next_sweep - now) / 1000
 
     # Letting go
 
@@ -237,15 +219,12 @@ class OpenSubscriptions:
     # Opening
 
     async def own(self, subscription: SubscriptionId, *, seizes: bool = False) -> None:
-        """Own a subscription. Push delivery `seizes` it from another node, which is fenced then.
-
-        Raises `OwnedElsewhere`, `SubscriptionGone`.
-        """
+        """Own a subscription; push `seizes` it from another node. Raises `OwnedElsewhere`, `SubscriptionGone`."""
         if seizes or not self._ownership.holds(subscription):
             self.forget(subscription)  # its state may be older than another node's
             await self._ownership.claim(subscription, seizes=seizes)
 
-    async def use(self, subscription: Subscription, project: ProjectName) -> OpenSubscription:
+    async def use(self, subscription: Subscription) -> OpenSubscription:
         """Return a subscription, opened if needed. Raises `OwnedElsewhere`, `SubscriptionGone`, `Conflict`."""
         opened = self._open.get(subscription.id)
         topic = await topic_of(self._registry, subscription)
@@ -261,15 +240,17 @@ class OpenSubscriptions:
             if opened is not None and opened.topic == topic.id:
                 return opened
             self.forget(subscription.id)
-            opened = await self._take_over(subscription, project, topic.id)
+            opened = await self._take_over(subscription, topic.id)
             await self.retain(opened)
             self._open[subscription.id] = opened
             self._worked_on.add(subscription.id)
         self._opening.pop(subscription.id, None)
         return opened
 
-    async def _take_over(self, subscription: Subscription, project: ProjectName, topic: TopicId) -> OpenSubscription:
+    async def _take_over(self, subscription: Subscription, topic: TopicId) -> OpenSubscription:
         """Load a subscription. Drops done offsets beyond the topic's end: the log was restored from an older copy."""
+        title = (await self._registry.subscriptions.titles([subscription.id])).get(subscription.id)
+        project = require_found(title, SubscriptionGone).project
         progress = await self._cursors.take_over(subscription.id, topic)
         end = (await self._log.bounds(topic)).end
         kept = drop_from(progress, end)
@@ -285,10 +266,10 @@ class OpenSubscriptions:
             left = max(horizon.until - self._clock.wall(), 0) if horizon is not None else 0
             left = min(left, since + MAX_LEASE_MS - now)  # the time of day may have been set back
         until = Milliseconds(now + left)
-        identity, rules, longest = identity_of(subscription.id), _rules(options), Milliseconds(since + MAX_LEASE_MS)
-        backlog = Backlog(progress, identity, rules, end=end, grace_until=until, longest_until=longest)
+        grace = RestartGrace(progress.run, end, until, Milliseconds(since + MAX_LEASE_MS))
         if horizon is not None and exactly_once:
-            backlog.restart_grace.withhold(min(horizon.below, end), until)
+            grace.withhold(min(horizon.below, end), until)
+        backlog = Backlog(progress, identity_of(subscription.id), _rules(options), grace)
         chosen = parse(options.filter) if options.filter else None
         return OpenSubscription(subscription, options, project, topic, backlog, chosen, horizon, now, exactly_once)
 

@@ -10,11 +10,12 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 import structlog
+from pyroaring import BitMap64
 
 from ams.core.clock import Clock, Milliseconds
 from ams.core.messages import Stored, attributes_of, ordering_key_of
-from ams.core.names import Offset, ProjectName, SubscriptionId
-from ams.core.offsets import bitmap_of, ranges_of
+from ams.core.names import Offset, SubscriptionId
+from ams.core.offsets import ranges_of
 from ams.core.runs import runs_of, sizes
 from ams.service.delivery import Deliverer, Gone
 from ams.service.lookup import no_topic_is_a_conflict
@@ -22,7 +23,6 @@ from ams.service.parallel.ack_storer import Storer, SubscriptionMoved
 from ams.service.parallel.backlog import Backlog
 from ams.service.parallel.message_state import FlowWindow, KeyConsumer
 from ams.service.parallel.open_subscriptions import OpenSubscription, OpenSubscriptions, WaitReason
-from ams.storage.log.base import Log
 from ams.storage.registry.records import Subscription
 
 MAX_READ_MESSAGES = 1000  # messages per read after an empty first read, unless the pull asks for more
@@ -33,27 +33,89 @@ MAX_SCAN_MS = 1000  # a pull scans messages that are not for it, such as filtere
 logger = structlog.get_logger("ams.parallel")
 
 
-class Finder:
-    """Finds messages to lease. One call per subscription at a time."""
+def offsets_of(messages: Sequence[Stored]) -> list[Offset]:
+    """Return the offsets of messages that are in offset order."""
+    return [Offset(each) for run in runs_of(messages) for each in range(run.first, run.end)]
 
-    def __init__(self, log: Log, opened: OpenSubscriptions, clock: Clock) -> None:
-        self._log, self._opened, self._clock = log, opened, clock
 
-    async def find(
-        self, opened: OpenSubscription, most: int, max_bytes: int, holder: str, keys: KeyConsumer | None
-    ) -> Sequence[Stored]:
+class LeaseBatch(NamedTuple):
+    """Messages of a pull that are leased together: their ack ids share the part behind the dash."""
+
+    hand_out: str  # part of the ack ids behind the dash
+    attempt: int  # delivery attempt of each message, from 1
+    messages: Sequence[Stored]
+
+
+class _Consumer(NamedTuple):
+    holder: str
+    held_for: str | None
+    lease_ms: Milliseconds
+    window: FlowWindow | None
+    keys: KeyConsumer | None  # ordering keys are bound to it; None: it takes one message of each key
+
+
+class Puller:
+    """Leases messages to consumers."""
+
+    def __init__(self, deliverer: Deliverer, opened: OpenSubscriptions, storer: Storer, clock: Clock) -> None:
+        """`deliverer` has the limits and the waiting pulls of both types of subscriptions."""
+        self._deliverer, self._log, self._opened = deliverer, deliverer.log, opened
+        self._storer, self._clock = storer, clock
+
+    async def pull(
+        self,
+        subscription: Subscription,
+        most: int,
+        *,
+        holder: str,
+        held_for: str | None = None,
+        wait: bool = False,
+        max_bytes: int | None = None,
+        seconds: int | None = None,
+        window: FlowWindow | None = None,
+        one_of_each_key: bool = False,
+    ) -> Sequence[LeaseBatch]:
+        """Lease up to `most` messages to a consumer for so many `seconds`; None: for the subscription's deadline.
+
+        `window` is the flow control of the stream they go to. A stream gets more messages of an ordering key while it
+        has some; any other pull gets none before those are settled. `holder` names the consumer, for its fair share.
+        `held_for` is the `project` of `Deliverer.pull`; `wait` and `max_bytes` are as there.
+        """
+        limit = max_bytes or self._deliverer.max_bytes
+        length = Milliseconds((seconds or subscription.ack_deadline_seconds) * 1000)
+        keys: KeyConsumer | None = window
+        options = subscription.parallel
+        if keys is None and options is not None and options.enable_message_ordering and not one_of_each_key:
+            keys = KeyConsumer()
+        consumer = _Consumer(holder, held_for, length, window, keys)
+        with no_topic_is_a_conflict:
+            while True:
+                opened = await self._opened.use(subscription)
+                with contextlib.suppress(SubscriptionMoved):  # then it is not open any more
+                    async with opened.giving:
+                        if self._opened.has(opened):
+                            lots = await self._give(opened, most, consumer, limit)
+                            break
+        if not (lots or wait):
+            self._deliverer.counts.note_pull(subscription.id)
+        return lots
+
+    # Finding: one call per subscription at a time
+
+    async def _find(self, opened: OpenSubscription, most: int, max_bytes: int, consumer: _Consumer) -> Sequence[Stored]:
         """Return messages to give, in offset order: those to be redelivered, then as many new ones as fit.
 
         At least one message, or at most `max_bytes`. Empty if the backlog is empty, or the filter passed over all of it
         for `MAX_SCAN_MS`: the next call goes on there.
         """
-        has_ready = opened.backlog.has_ready_for(keys)
+        keys = consumer.keys
+        has_ready = opened.backlog.has_ready or (keys is not None and keys.ready)
         ready_messages = await self._read_ready(opened, most, max_bytes, keys) if has_ready else []
         left = max_bytes - sizes(ready_messages)[0]
         if ready_messages and (len(ready_messages) == most or left <= 0):
             return ready_messages
         try:
-            new = await self._read_new(opened, most - len(ready_messages), left, holder, keys)
+            new = await self._read_new(opened, most - len(ready_messages), left, consumer)
         except BaseException:
             opened.backlog.give_back(offsets_of(ready_messages))
             raise
@@ -71,7 +133,7 @@ class Finder:
         offsets = backlog.ready_messages(most, keys)
         left = max_bytes
         try:
-            for begin, end in ranges_of(bitmap_of([(each, Offset(each + 1)) for each in offsets])):
+            for begin, end in ranges_of(BitMap64(offsets)):
                 read = await self._log.read(opened.topic, begin, max_messages=end - begin, max_bytes=left)
                 last = read[-1].offset + 1 if read else (await self._log.bounds(opened.topic)).oldest
                 here = {each.offset for each in read}
@@ -92,16 +154,16 @@ class Finder:
         return found
 
     async def _read_new(
-        self, opened: OpenSubscription, most: int, max_bytes: int, holder: str, keys: KeyConsumer | None
+        self, opened: OpenSubscription, most: int, max_bytes: int, consumer: _Consumer
     ) -> Sequence[Stored]:
         backlog, until = opened.backlog, self._clock.monotonic() + MAX_SCAN_MS
         many, room = most, max_bytes
-        while backlog.may_scan(holder):
+        while backlog.may_scan(consumer.holder):
             start = backlog.scan
             read = await self._log.read(opened.topic, start, max_messages=many, max_bytes=room)
             if not read and not await self._is_hole(opened, start):
                 break
-            found = self._choose(opened, read, most, max_bytes, keys)
+            found = self._choose(opened, read, most, max_bytes, consumer.keys)
             if found or self._clock.monotonic() >= until:
                 return found
             many, room = max(most, min(GROWTH_FACTOR * many, MAX_READ_MESSAGES)), max(max_bytes, MAX_READ_BYTES)
@@ -134,7 +196,7 @@ class Finder:
 
     def _may_give(self, opened: OpenSubscription, message: Stored, now: Milliseconds, keys: KeyConsumer | None) -> bool:
         backlog, (offset, _, fragment) = opened.backlog, message
-        if not backlog.unfinished_offsets(offset, Offset(offset + 1)):
+        if offset in backlog.done:
             return False
         if opened.filter is not None and not opened.filter(attributes_of(fragment)):
             backlog.done.pass_over(offset, Offset(offset + 1))
@@ -155,76 +217,6 @@ class Finder:
             opened.backlog.done.note_scanned(bounds.end)
         return True
 
-
-def offsets_of(messages: Sequence[Stored]) -> list[Offset]:
-    """Return the offsets of messages that are in offset order."""
-    return [Offset(each) for run in runs_of(messages) for each in range(run.first, run.end)]
-
-
-class LeaseBatch(NamedTuple):
-    """Messages of a pull that are leased together: their ack ids share the part behind the dash."""
-
-    hand_out: str  # part of the ack ids behind the dash
-    attempt: int  # delivery attempt of each message, from 1
-    messages: Sequence[Stored]
-
-
-class _Consumer(NamedTuple):
-    holder: str
-    held_for: str | None
-    lease_ms: Milliseconds
-    window: FlowWindow | None
-    keys: KeyConsumer | None  # ordering keys are bound to it; None: it takes one message of each key
-
-
-class Puller:
-    """Leases messages to consumers."""
-
-    def __init__(self, deliverer: Deliverer, opened: OpenSubscriptions, storer: Storer, clock: Clock) -> None:
-        """`deliverer` has the limits and the waiting pulls of both types of subscriptions."""
-        self._deliverer, self._log, self._opened = deliverer, deliverer.log, opened
-        self._finder = Finder(deliverer.log, opened, clock)
-        self._storer, self._clock = storer, clock
-
-    async def pull(
-        self,
-        subscription: Subscription,
-        most: int,
-        *,
-        project: ProjectName,
-        holder: str,
-        held_for: str | None = None,
-        wait: bool = False,
-        max_bytes: int | None = None,
-        seconds: int | None = None,
-        window: FlowWindow | None = None,
-        one_of_each_key: bool = False,
-    ) -> Sequence[LeaseBatch]:
-        """Lease up to `most` messages to a consumer for so many `seconds`; None: for the subscription's deadline.
-
-        `window` is the flow control of the stream they go to. A stream gets more messages of an ordering key while it
-        has some; any other pull gets none before those are settled. `holder` names the consumer, for its fair share.
-        `held_for` is the `project` of `Deliverer.pull`; `wait` and `max_bytes` are as there.
-        """
-        limit = max_bytes or self._deliverer.max_bytes
-        length = Milliseconds((seconds or subscription.ack_deadline_seconds) * 1000)
-        keys: KeyConsumer | None = window
-        options = subscription.parallel
-        if keys is None and options is not None and options.enable_message_ordering and not one_of_each_key:
-            keys = KeyConsumer()
-        consumer = _Consumer(holder, held_for, length, window, keys)
-        with no_topic_is_a_conflict:
-            while True:
-                opened = await self._opened.use(subscription, project)
-                with contextlib.suppress(SubscriptionMoved):  # then it is not open any more
-                    async with opened.giving:
-                        if self._opened.has(opened):
-                            lots = await self._give(opened, most, consumer, limit)
-                            break
-        if not (lots or wait):
-            self._deliverer.counts.note_pull(subscription.id)
-        return lots
-
     # Giving
 
     async def _give(
@@ -237,7 +229,7 @@ class Puller:
         max_bytes = min(max_bytes, opened.backlog.room_bytes(consumer.holder))
         if most <= 0 or max_bytes <= 0:
             return ()
-        messages = await self._finder.find(opened, most, max_bytes, consumer.holder, consumer.keys)
+        messages = await self._find(opened, most, max_bytes, consumer)
         if opened.backlog.failures.dead:
             self._opened.note_due(opened)
         return await self._lease(opened, messages, consumer)
@@ -248,14 +240,13 @@ class Puller:
         if not messages:
             return ()
         backlog = opened.backlog
+        kept: Sequence[Stored] = ()
         try:
-            await self._storer.extend_horizon(opened, backlog.scan, consumer.lease_ms)
+            await self._storer.extend_horizon(opened, consumer.lease_ms)
             kept = await self._limit_to_memory(opened.subscription.id, messages, consumer.held_for)
-        except BaseException:
-            backlog.give_back(offsets_of(messages))
-            raise
-        if len(kept) < len(messages):
-            backlog.give_back(offsets_of(messages)[len(kept) :])
+        finally:
+            if len(kept) < len(messages):
+                backlog.give_back(offsets_of(messages)[len(kept) :])
         taken = backlog.find_taken(offsets_of(kept)) if kept else ()
         if taken:
             kept = [each for each in kept if each.offset not in taken]
@@ -282,13 +273,11 @@ class Puller:
 
     # Waiting
 
-    async def wait(
-        self, subscription: Subscription, project: ProjectName, holder: str, until: float, left: Gone | None = None
-    ) -> bool:
+    async def wait(self, subscription: Subscription, holder: str, until: float, left: Gone | None = None) -> bool:
         """Wait after an empty pull, as `Deliverer.wait`; return whether to pull again."""
         loop = asyncio.get_running_loop()
         with no_topic_is_a_conflict:
-            opened = await self._opened.use(subscription, project)
+            opened = await self._opened.use(subscription)
             if until > loop.time() and opened.backlog.room(holder) and opened.backlog.has_ready:
                 return True
             return await self._deliverer.wait_for(

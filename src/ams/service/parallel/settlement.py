@@ -7,23 +7,23 @@ No `asyncio.timeout`, `TaskGroup` or `current_task` before the first wait: `ams.
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from ams.access.admission import Caller
 from ams.core.ack_ids import MAX_ACK_DEADLINE, AckId, AckIds, NeverGiven, slice_ids, sort_by_hand_out
 from ams.core.clock import Clock, Milliseconds
 from ams.core.errors import AckTimeout, InvalidInput
-from ams.core.names import ProjectName, SubscriptionId, SubscriptionName
+from ams.core.names import SubscriptionId, SubscriptionName
 from ams.push.upstream import Verdict
 from ams.service.delivery import Deliverer
 from ams.service.lookup import no_topic_is_a_conflict, parallel_options
 from ams.service.parallel.ack_storer import MAX_TRIES, Storer, SubscriptionMoved, storing_error
 from ams.service.parallel.backlog import Backlog, Settling
 from ams.service.parallel.open_subscriptions import OpenSubscription, OpenSubscriptions
-from ams.storage.cursors.acks import CursorStore
 from ams.storage.registry.records import Subscription
 
 SLICE = 1000  # ids looked up in one iteration of the event loop
@@ -32,6 +32,7 @@ SHOWN_IDS = 100  # ids that an error names at most; clients that need all of the
 
 T = TypeVar("T")
 Look = Callable[[Backlog, AckIds, Milliseconds], T]  # looks up ids in a backlog at a moment
+SliceWork = Callable[[AckIds], Awaitable[Sequence[AckId]]]  # settles some ids, and returns late ones
 
 
 class LateIds(AckTimeout):
@@ -48,7 +49,6 @@ class Settler:
     """Settles messages by their ack ids."""
 
     deliverer: Deliverer
-    cursors: CursorStore
     opened: OpenSubscriptions
     storer: Storer
     clock: Clock
@@ -68,7 +68,7 @@ class Settler:
         parallel_options(subscription.parallel)
         return subscription
 
-    async def acknowledge(self, subscription: Subscription, project: ProjectName, ids: AckIds) -> None:
+    async def acknowledge(self, subscription: Subscription, ids: AckIds) -> None:
         """Acknowledge messages. Durable when it returns, except for those held behind others of their ordering keys.
 
         Raises `NeverGiven` or `InvalidInput` for unknown or unreadable ids; nothing is acknowledged then. Raises
@@ -84,70 +84,62 @@ class Settler:
         options = subscription.parallel
         if options is not None and options.enable_message_ordering and not _are_few(ids):
             ids = sort_by_hand_out(ids)  # so that no slice is out of order because of a later one
-        late = await self._settle_all(subscription, project, ids, acknowledge)
+        late = await self._in_slices(subscription, ids, partial(self._settle, subscription, acknowledge))
         self.deliverer.counts.note_acknowledgement(subscription.id)
         _refuse(late, out_of_order)
 
     async def nack(
-        self,
-        subscription: Subscription,
-        project: ProjectName,
-        ids: AckIds,
-        wait: Milliseconds | None = None,
-        verdict: Verdict | None = None,
+        self, subscription: Subscription, ids: AckIds, wait: Milliseconds | None = None, verdict: Verdict | None = None
     ) -> None:
         """Count a failure of messages, which are redelivered after `wait`; None: by the retry policy. Durable.
 
         `verdict` is the reason, for those that become dead letters now. Raises as `acknowledge`.
         """
 
-        def settle(backlog: Backlog, ids: AckIds, now: Milliseconds) -> Settling:
+        def nack(backlog: Backlog, ids: AckIds, now: Milliseconds) -> Settling:
             settling = backlog.nack(ids, now, wait)
             opened = self.opened.get(subscription.id)
             if verdict is not None and opened is not None:
                 opened.note(verdict, settling)
             return settling
 
-        _refuse(await self._settle_all(subscription, project, ids, settle))
+        _refuse(await self._in_slices(subscription, ids, partial(self._settle, subscription, nack)))
 
-    async def refuse(
-        self, subscription: Subscription, project: ProjectName, ids: AckIds, wait: Milliseconds, verdict: Verdict
-    ) -> None:
+    async def refuse(self, subscription: Subscription, ids: AckIds, wait: Milliseconds, verdict: Verdict) -> None:
         """Nack messages that an endpoint refused; `wait` applies to a subscription without a retry policy."""
         options = subscription.parallel
         own = None if options is not None and options.retry_policy is not None else wait
-        await self.nack(subscription, project, ids, own, verdict)
+        await self.nack(subscription, ids, own, verdict)
 
-    async def extend(
-        self, subscription: Subscription, project: ProjectName, ids: AckIds, seconds: int, *, holder: str
-    ) -> None:
+    async def extend(self, subscription: Subscription, ids: AckIds, seconds: int, *, holder: str) -> None:
         """Move leases to `holder`, to end in so many `seconds`; 0 is a nack. Raises as `acknowledge`."""
         if seconds == 0:
-            await self.nack(subscription, project, ids)
+            await self.nack(subscription, ids)
             return
         length = Milliseconds(seconds * 1000)
 
         def extend(backlog: Backlog, ids: AckIds, now: Milliseconds) -> Sequence[AckId]:
             return backlog.extend(ids, Milliseconds(now + length), now, holder)
 
-        late: list[AckId] = []
-        async for some in self._in_slices(subscription, project, ids):
-            opened, is_leased = await self._look_up(subscription, project, some, Backlog.check)
+        async def extend_some(some: AckIds) -> Sequence[AckId]:
+            opened, is_leased = await self._look_up(subscription, some, Backlog.check)
             if is_leased:
-                await self.storer.extend_horizon(opened, opened.backlog.scan, length)
-            opened, counted_no_more = await self._look_up(subscription, project, some, extend)
-            late += counted_no_more
+                await self.storer.extend_horizon(opened, length)
+            opened, late = await self._look_up(subscription, some, extend)
             self.opened.note_due(opened)
-        _refuse(late)
+            return late
 
-    async def give_back(self, subscription: Subscription, project: ProjectName, ids: AckIds) -> None:
+        _refuse(await self._in_slices(subscription, ids, extend_some))
+
+    async def give_back(self, subscription: Subscription, ids: AckIds) -> None:
         """End leases without counting a failure; nothing is stored. Raises as `acknowledge`."""
-        late: list[AckId] = []
-        async for some in self._in_slices(subscription, project, ids):
-            opened, counted_no_more = await self._look_up(subscription, project, some, Backlog.release)
+
+        async def release_some(some: AckIds) -> Sequence[AckId]:
+            opened, late = await self._look_up(subscription, some, Backlog.release)
             opened.wake_served()
-            late += counted_no_more
-        _refuse(late)
+            return late
+
+        _refuse(await self._in_slices(subscription, ids, release_some))
 
     def release(self, subscription: SubscriptionId, ids: AckIds) -> Sequence[AckId]:
         """Give back messages of a subscription that is open here; return late ids."""
@@ -158,43 +150,31 @@ class Settler:
         opened.wake_served()
         return late
 
-    async def _settle_all(
-        self, subscription: Subscription, project: ProjectName, ids: AckIds, settle: Look[Settling]
-    ) -> Sequence[AckId]:
-        """Settle ids in slices; return late ones."""
+    async def _in_slices(self, subscription: Subscription, ids: AckIds, work: SliceWork) -> Sequence[AckId]:
+        """Settle ids in slices, with turns for others between; raise `NeverGiven` before the first. Return late ids."""
         if _are_few(ids):
-            return await self._settle_slice(subscription, project, ids, settle)
+            return await work(ids)
         late: list[AckId] = []
-        async for some in self._in_slices(subscription, project, ids):
-            late += await self._settle_slice(subscription, project, some, settle)
-        return late
-
-    async def _in_slices(self, subscription: Subscription, project: ProjectName, ids: AckIds) -> AsyncIterator[AckIds]:
-        """Yield ids in slices, yielding to the event loop; raise `NeverGiven` before the first one is settled."""
-        if _are_few(ids):
-            yield ids
-            return
         never_given: list[AckId] = []
         for some in slice_ids(ids, SLICE):
             try:
-                await self._look_up(subscription, project, some, Backlog.check)
+                await self._look_up(subscription, some, Backlog.check)
             except NeverGiven as error:
                 never_given += error.ids
             await asyncio.sleep(0)
         if never_given:
             raise NeverGiven(never_given)
         for some in slice_ids(ids, SLICE):
-            yield some
+            late += await work(some)
             await asyncio.sleep(0)
+        return late
 
-    async def _settle_slice(
-        self, subscription: Subscription, project: ProjectName, ids: AckIds, settle: Look[Settling]
-    ) -> Sequence[AckId]:
+    async def _settle(self, subscription: Subscription, settle: Look[Settling], ids: AckIds) -> Sequence[AckId]:
         """Settle a few ids. Retries when the subscription moved, or while another call settles them and may fail."""
         late: list[AckId] = []
         failed: BaseException = SubscriptionMoved()
         for _ in range(MAX_TRIES):
-            opened, settling = await self._look_up(subscription, project, ids, settle)
+            opened, settling = await self._look_up(subscription, ids, settle)
             with contextlib.suppress(SubscriptionMoved):
                 await self.storer.settle(opened, settling)
                 late += settling.late
@@ -204,15 +184,13 @@ class Settler:
                 failed = await storing_error(opened.storing) or SubscriptionMoved()
         raise failed
 
-    async def _look_up(
-        self, subscription: Subscription, project: ProjectName, ids: AckIds, look: Look[T]
-    ) -> tuple[OpenSubscription, T]:
+    async def _look_up(self, subscription: Subscription, ids: AckIds, look: Look[T]) -> tuple[OpenSubscription, T]:
         """Open a subscription and look up ids in it; return both.
 
         Retries when the topic has grown: a former owner may have given the new messages. Reopens the subscription when
         another process took it over and gave the ids.
         """
-        opened = await self.opened.use(subscription, project)
+        opened = await self.opened.use(subscription)
         try:
             return opened, look(opened.backlog, ids, self.clock.monotonic())
         except InvalidInput as error:
@@ -223,12 +201,12 @@ class Settler:
                     return opened, look(opened.backlog, ids, self.clock.monotonic())
             if not isinstance(error, NeverGiven):
                 raise
-            stored = await self.cursors.progress(subscription.id)
+            stored = await self.deliverer.cursors.progress(subscription.id)
             if (stored.epoch, stored.run) == (opened.backlog.epoch, opened.backlog.run):
                 raise
         if self.opened.has(opened):
             self.opened.leave(subscription.id)
-        opened = await self.opened.use(subscription, project)  # raises `OwnedElsewhere`, as a rule
+        opened = await self.opened.use(subscription)  # raises `OwnedElsewhere`, as a rule
         return opened, look(opened.backlog, ids, self.clock.monotonic())
 
 

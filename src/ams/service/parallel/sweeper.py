@@ -1,19 +1,19 @@
 """Background sweeper: lease expiry, dead letters, closing of idle subscriptions."""
 
-import asyncio
 from collections.abc import Callable
 
 import structlog
 
 from ams.core.clock import Clock, Milliseconds
 from ams.core.errors import AmsError, NotFound
-from ams.core.supervisor import Supervisor
+from ams.core.supervisor import Supervisor, Ticker
 from ams.push.upstream import Verdict
 from ams.service.dead_letters import NOT_ACKNOWLEDGED, DeadLetters
 from ams.service.parallel.ack_storer import Storer
 from ams.service.parallel.backlog import Settling
-from ams.service.parallel.open_subscriptions import OpenSubscription, OpenSubscriptions
+from ams.service.parallel.open_subscriptions import MAX_SWEEP_INTERVAL_MS, OpenSubscription, OpenSubscriptions
 
+PART = "leases of messages"
 IDLE_MS = Milliseconds(600_000)  # a subscription that is unused for this time, without leases or retries, is closed
 
 logger = structlog.get_logger("ams.parallel")
@@ -24,24 +24,23 @@ class Sweeper:
 
     def __init__(self, opened: OpenSubscriptions, storer: Storer, dead_letters: DeadLetters, clock: Clock) -> None:
         self._opened, self._storer, self._letters, self._clock = opened, storer, dead_letters, clock
-        self._task: asyncio.Task[None] | None = None
         self.dead_letters = 0  # dead letters stored since the start
+        self._supervisor = Supervisor()
+        self._rounds = Ticker(PART, MAX_SWEEP_INTERVAL_MS / 1000, self._sweep)
+        opened.wake_sweeper = self._rounds.soon
 
-    def start(self, supervisor: Supervisor) -> None:
+    async def start(self, supervisor: Supervisor) -> None:
         """Sweep in the background, until `close`."""
-
-        async def sweep() -> None:
-            while True:
-                await self._opened.wait_until_due()
-                await self.look(supervisor.log_failure)
-
-        self._task = supervisor.task("leases of messages", sweep())
+        self._supervisor, self._rounds.seconds = supervisor, self._opened.seconds_until_due()
+        await self._rounds.start(supervisor)
 
     async def close(self) -> None:
         """End the background work."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait((self._task,))
+        await self._rounds.close()
+
+    async def _sweep(self) -> None:
+        await self.look(self._supervisor.log_failure)
+        self._rounds.seconds = self._opened.seconds_until_due()
 
     async def look(self, log_failure: Callable[[str], None]) -> None:
         """Sweep once: expired leases, ended backoffs, messages to dead-letter."""
@@ -53,7 +52,7 @@ class Sweeper:
             except AmsError as error:
                 logger.warning("leases.put_off", subscription=opened.subscription.name, reason=error.message)
             except Exception:  # a defect of one must not stop the sweep of others
-                log_failure("leases of messages")
+                log_failure(PART)
 
     async def _sweep_subscription(self, opened: OpenSubscription) -> None:
         if not self._opened.holds(opened.subscription.id):
@@ -64,7 +63,7 @@ class Sweeper:
         await self._storer.expire(opened)
         if opened.backlog.failures.dead:
             await self._put_aside(opened)
-        if opened.backlog.done.has_passed:
+        if opened.backlog.done.passed:
             await self._storer.store(opened, Settling())
         is_idle = self._clock.monotonic() - opened.used > IDLE_MS and not opened.waiting
         if is_idle and not opened.backlog.out and not opened.backlog.held_back:
@@ -75,7 +74,7 @@ class Sweeper:
         backlog = opened.backlog
         while backlog.failures.dead:
             offset = backlog.failures.dead.pop()
-            verdict = opened.verdicts.pop(offset, None) or Verdict(NOT_ACKNOWLEDGED, backlog.failures.of(offset), 0)
+            verdict = opened.verdicts.pop(offset, None) or Verdict(NOT_ACKNOWLEDGED, backlog.failures.counts[offset], 0)
             try:
                 await self._letters.put(
                     opened.subscription, opened.project, opened.topic, offset, verdict, epoch=backlog.epoch

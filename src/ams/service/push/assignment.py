@@ -6,7 +6,6 @@ process that delivers, so changes need no announcement.
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from ams.cluster.leases import Heartbeat, Leases
 from ams.core.names import SubscriptionId, subscription_path, topic_path
@@ -21,16 +20,6 @@ Secrets = Mapping[SubscriptionId, Sequence[str]]  # secrets that deliveries are 
 Tokens = Mapping[Claim, str]
 
 
-class _Targets(NamedTuple):
-    """The targets, and what they were made of."""
-
-    pushed: Sequence[Pushed]
-    secrets: Secrets
-    tokens: Tokens
-    targets: Sequence[Target]
-    ids: frozenset[SubscriptionId] = frozenset()
-
-
 @dataclass(slots=True)
 class Assignment:
     """Shares subscriptions among the processes that deliver. All calls raise `RegistryUnavailable`."""
@@ -40,38 +29,31 @@ class Assignment:
     live: Callable[[SubscriptionId], WorkerState | None] | None = None  # returns the state of a worker of this process
     secrets: Callable[[], Awaitable[Secrets]] | None = None  # returns the valid ones of all subscriptions
     tokens: Callable[[Iterable[PushConfig]], Awaitable[Tokens]] | None = None  # those that configurations ask for
-    _known: _Targets = _Targets((), {}, {}, ())  # immutable
+    _made_of: tuple[Sequence[Pushed], Secrets, Tokens] = ((), {}, {})
+    _targets: Sequence[Target] = ()
 
     async def targets(self) -> Sequence[Target]:
         """Return all targets, oldest first."""
-        return (await self._find_targets()).targets
+        pushed = await self.registry.pushed.all()
+        secrets = await self.secrets() if self.secrets else {}
+        tokens = await self.tokens(each.config for each in pushed) if self.tokens else {}
+        if self._made_of != (pushed, secrets, tokens):
+            self._targets = [_target(each, secrets.get(each.id, ()), tokens) for each in pushed]
+            self._made_of = pushed, secrets, tokens
+        return self._targets
 
     async def heartbeat(self, heartbeat: Heartbeat) -> Sequence[Target]:
         """Renew the leases of a holder; return its targets."""
         if heartbeat.leaving:
             await self.leases.heartbeat(heartbeat, frozenset())
             return []
-        wanted = await self._find_targets()
-        assigned = await self.leases.heartbeat(heartbeat, wanted.ids)
-        return [each for each in wanted.targets if each.id in assigned]
+        wanted = await self.targets()
+        assigned = await self.leases.heartbeat(heartbeat, frozenset(SubscriptionId(each.id) for each in wanted))
+        return [each for each in wanted if each.id in assigned]
 
     async def state(self, subscription: SubscriptionId) -> WorkerState | None:
         """Return the state of a delivery, from its worker here, or from the last report; None: unknown."""
         return (self.live and self.live(subscription)) or await self.leases.state(subscription)
-
-    async def is_held(self) -> bool:
-        """Return whether any process delivers."""
-        return await self.leases.is_held()
-
-    async def _find_targets(self) -> _Targets:
-        pushed = await self.registry.pushed.all()
-        secrets = await self.secrets() if self.secrets else {}
-        tokens = await self.tokens(each.config for each in pushed) if self.tokens else {}
-        known = self._known
-        if pushed is not known.pushed or secrets != known.secrets or tokens != known.tokens:
-            targets = [_target(each, secrets.get(each.id, ()), tokens) for each in pushed]
-            self._known = _Targets(pushed, secrets, tokens, targets, frozenset(each.id for each in pushed))
-        return self._known
 
 
 def _target(pushed: Pushed, secrets: Sequence[str], tokens: Tokens) -> Target:

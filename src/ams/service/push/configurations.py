@@ -8,7 +8,7 @@ by gRPC (`ams.push.rpc`).
 import contextlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -51,32 +51,29 @@ async def no_push_server() -> None:
 
 
 class PushServer(Protocol):
-    """A push server. Calls end within a few seconds, and return texts of HTTP contract 13.6."""
+    """A push server. Calls end within a few seconds, and return texts of HTTP contract 13.6.
+
+    The methods here are those without a push server: nothing is delivered, and every answer says so.
+    """
 
     async def status(self, path: str) -> str:
         """Return the status of a delivery; `path` is the resource name of its subscription."""
+        return UNREACHABLE
 
     async def deactivation_outcome(self, path: str) -> str:
         """Return the outcome for the delivery of a subscription that was deleted. Raises no `AmsError`."""
+        return UNREACHABLE
 
     async def health(self, *, details: bool) -> str:
         """Return the health of the server; with `details`, the text of its transport (HTTP contract 14.5)."""
+        return "No push server is connected" if details else UNREACHABLE
 
     async def settle(self) -> None:
-        """Apply changed configurations at once; failures are retried later. Raises no `AmsError`."""
+        """Apply changes at once, also of topics and projects (push contract 15, P31). Raises no `AmsError`."""
 
 
-class NoPushServer:
-    """Stand-in without a push server: nothing is delivered, and every answer says so."""
-
-    async def status(self, path: str) -> str:
-        return UNREACHABLE
-
-    async def deactivation_outcome(self, path: str) -> str:
-        return UNREACHABLE
-
-    async def health(self, *, details: bool) -> str:
-        return "No push server is connected" if details else UNREACHABLE
+class NoPushServer(PushServer):
+    """Stand-in without a push server."""
 
     async def settle(self) -> None:
         """Do nothing."""
@@ -91,16 +88,16 @@ class Leaseholders:
 
     async def status(self, path: str) -> str:
         # No worker reports on it: `Pushing.status` asks those first.
-        return f"Error: Subscription {path} is not active" if await self._assignment.is_held() else UNREACHABLE
+        return f"Error: Subscription {path} is not active" if await self._assignment.leases.is_held() else UNREACHABLE
 
     async def deactivation_outcome(self, path: str) -> str:
         """Return that it is deactivated: its worker stops by itself."""
         await self._settle()
-        is_held = await finish_or_leave(self._assignment.is_held(), "push")
+        is_held = await finish_or_leave(self._assignment.leases.is_held(), "push")
         return f"Subscription {path} deactivated" if is_held else UNREACHABLE
 
     async def health(self, *, details: bool) -> str:
-        if await self._assignment.is_held():
+        if await self._assignment.leases.is_held():
             return SERVING
         return "No worker has a lease" if details else UNREACHABLE
 
@@ -152,14 +149,6 @@ class Pushing:
         `Unavailable`, `InvalidInput`; then `TopicGone` and `InvalidInput` for the dead letter topic.
         """
         worker, is_parallel = await self.worker(), False
-        if asked is not None and (asked.dead_letter_topic or asked.max_outstanding):
-            subscription = await find_subscription(self.registry, caller, name)
-            is_parallel = subscription.parallel is not None
-            self._require_worker(worker)
-            modify_push_config(subscription.push, asked, new_token, parallel=is_parallel, local_http=self.local_http)
-        if asked is not None and asked.dead_letter_topic:
-            found = await find_dead_letter_topic(self.registry, caller, subscription.topic, asked.dead_letter_topic)
-            asked = replace(asked, dead_letter_topic=found)
 
         def change(existing: PushConfig | None) -> PushConfig | None:
             if asked is None:
@@ -167,6 +156,13 @@ class Pushing:
             self._require_worker(worker)
             return modify_push_config(existing, asked, new_token, parallel=is_parallel, local_http=self.local_http)
 
+        if asked is not None and (asked.dead_letter_topic or asked.max_outstanding):
+            subscription = await find_subscription(self.registry, caller, name)
+            is_parallel = subscription.parallel is not None
+            change(subscription.push)  # raises the first errors
+        if asked is not None and asked.dead_letter_topic:
+            found = await find_dead_letter_topic(self.registry, caller, subscription.topic, asked.dead_letter_topic)
+            asked = replace(asked, dead_letter_topic=found)
         expected = expected_subscription(caller)
         changed = await self.registry.subscriptions.change_push(caller.here.id, name, change, worker, expected)
         await self.server.settle()
@@ -214,10 +210,6 @@ class Pushing:
         until = await self.registry.push_secrets.rotate(subscription.id, secret, keep, _require_http)
         await self.server.settle()
         return RotatedSecret(secret, until)
-
-    async def settle(self) -> None:
-        """Let the workers follow changes at once, also those of topics and projects (push contract 15, P31)."""
-        await self.server.settle()
 
     async def status(self, project: str, subscription: Subscription) -> str:
         """Return the status of a delivery; empty if there is none (HTTP contract 9.1)."""
@@ -275,8 +267,7 @@ def _verification_error(reason: str) -> NotAuthenticated:
     return NotAuthenticated(f"Endpoint verification failed.{reason}")
 
 
-@dataclass(frozen=True, slots=True)
-class PushStatus:
+class PushStatus(NamedTuple):
     """Status of a delivery."""
 
     text: str  # `pushStatus` of the subscription; empty for one that is not verified

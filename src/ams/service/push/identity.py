@@ -51,12 +51,6 @@ class _Key(NamedTuple):
     id: str
     private: rsa.RSAPrivateKey
 
-    @property
-    def public(self) -> Mapping[str, Any]:
-        """The public half, as a JWK."""
-        found = jwt.algorithms.RSAAlgorithm.to_jwk(self.private.public_key(), as_dict=True)
-        return {"kty": found["kty"], "use": "sig", "alg": ALGORITHM, "kid": self.id, "n": found["n"], "e": found["e"]}
-
 
 class _Token(NamedTuple):
     text: str
@@ -75,7 +69,9 @@ class PushIdentity:
 
     async def keys(self) -> Sequence[Mapping[str, Any]]:
         """Return the public keys, as JWKs. Raises `Damaged`."""
-        return [(await self._own_key()).public]
+        key = await self._own_key()
+        found = jwt.algorithms.RSAAlgorithm.to_jwk(key.private.public_key(), as_dict=True)
+        return [{"kty": found["kty"], "use": "sig", "alg": ALGORITHM, "kid": key.id, "n": found["n"], "e": found["e"]}]
 
     async def tokens(self, configs: Iterable[PushConfig]) -> Mapping[Claim, str]:
         """Return a token per claim of `configs`; empty, and logged, while the key is unreadable."""
@@ -89,11 +85,8 @@ class PushIdentity:
             logger.error("push_key.damaged", reason=str(error))
             return {}
         now = self._clock.wall() // 1000
-        fresh = {
-            each: token
-            for each, token in self._tokens.items()
-            if each in wanted and 0 <= now - token.made < RENEWED_SECONDS
-        }
+        known = {each: token for each, token in self._tokens.items() if each in wanted}
+        fresh = {each: token for each, token in known.items() if 0 <= now - token.made < RENEWED_SECONDS}
         missing = wanted - fresh.keys()
         if missing:  # a signature takes about a millisecond, and there may be thousands
             fresh |= await asyncio.to_thread(lambda: {each: self._sign(key, each, now) for each in missing})

@@ -7,7 +7,7 @@ else is remembered. A change of a push configuration here lets the workers follo
 import asyncio
 import contextlib
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -103,14 +103,13 @@ class Moves:
 class EnginesUpstream:
     """The engines of this process as the upstream of its workers (`ams.push.upstream`)."""
 
-    registry: Registry
     deliverer: Deliverer
     dead_letters: DeadLetters
     hand_outs: HandOuts | None = None
 
     async def pull(self, target: Target, *, max_messages: int, max_bytes: int) -> Sequence[Pulled]:
         with _as_upstream_errors():
-            subscription = await _subscription_of(self.registry, target)
+            subscription = await _subscription_of(self.deliverer.registry, target)
             until = asyncio.get_running_loop().time() + MAX_WAIT_SECONDS
             found = await self.deliverer.pull(subscription, max_messages, wait=True, max_bytes=max_bytes)
             while not found and await self.deliverer.wait(subscription, until):
@@ -118,22 +117,14 @@ class EnginesUpstream:
         return _to_pulled(found)
 
     async def acknowledge(self, target: Target, last: Pulled) -> None:
-        with _as_upstream_errors():
-            subscription = await _subscription_of(self.registry, target)
-            try:
-                await self.deliverer.settle(subscription, Offset(last.offset))
-            except (InvalidInput, AckTimeout) as error:  # the cursor was moved meanwhile
-                raise NotTaken(error.message) from error
+        async with _settling(self.deliverer.registry, target) as subscription:
+            await self.deliverer.settle(subscription, Offset(last.offset))
 
     async def dead_letter(self, target: Target, message: Pulled, verdict: Verdict) -> None:
         """Put a message into the dead letter topic, and acknowledge it."""
-        with _as_upstream_errors():
-            subscription = await _subscription_of(self.registry, target)
-            project, _ = _names_of(target)
-            try:
-                await self.dead_letters.dead_letter(subscription, project, Offset(message.offset), verdict)
-            except NotNext as error:
-                raise NotTaken(error.message) from error
+        project, _ = _names_of(target)
+        async with _settling(self.deliverer.registry, target) as subscription:
+            await self.dead_letters.dead_letter(subscription, project, Offset(message.offset), verdict)
 
     def forget(self, target: Target) -> None:
         """Do nothing: the engines remember all by themselves."""
@@ -190,53 +181,44 @@ class EngineHandOuts:
         return [PushHandOut(each.hand_out, each.attempt, _to_pulled(each.messages)) for each in lots]
 
     async def _pull(self, target: Target, most: int, max_bytes: int) -> Sequence[LeaseBatch]:
-        subscription, project = await self._find_subscription(target)
-        try:
-            return await self.working.puller.pull(
-                subscription, most, project=project, holder=HOLDER, wait=True, max_bytes=max_bytes, one_of_each_key=True
-            )
-        except SubscriptionMoved as error:
-            raise Away(error.message) from error
+        subscription = await _subscription_of(self.registry, target)
+        return await self.working.puller.pull(
+            subscription, most, holder=HOLDER, wait=True, max_bytes=max_bytes, one_of_each_key=True
+        )
 
     async def wait(self, target: Target) -> None:
         """Wait for messages, or for the time of some that failed."""
         with _as_upstream_errors(), contextlib.suppress(OwnedElsewhere):  # leasing takes it back
-            subscription, project = await self._find_subscription(target)
+            subscription = await _subscription_of(self.registry, target)
             until = asyncio.get_running_loop().time() + MAX_WAIT_SECONDS
-            await self.working.puller.wait(subscription, project, HOLDER, until)
+            await self.working.puller.wait(subscription, HOLDER, until)
 
     async def extend(self, target: Target, hand_out: PushHandOut, seconds: int) -> None:
-        with _settling():
-            subscription, project = await self._find_subscription(target)
-            await self.working.settler.extend(subscription, project, _ids(hand_out), seconds, holder=HOLDER)
+        async with _settling(self.registry, target) as subscription:
+            await self.working.settler.extend(subscription, _ids(hand_out), seconds, holder=HOLDER)
 
     async def acknowledge(self, target: Target, hand_out: PushHandOut) -> None:
-        with _settling():
-            subscription, project = await self._find_subscription(target)
-            await self.working.settler.acknowledge(subscription, project, _ids(hand_out))
+        async with _settling(self.registry, target) as subscription:
+            await self.working.settler.acknowledge(subscription, _ids(hand_out))
 
     async def fail(self, target: Target, hand_out: PushHandOut, wait: Milliseconds, verdict: Verdict) -> None:
-        with _settling():
-            subscription, project = await self._find_subscription(target)
-            await self.working.settler.refuse(subscription, project, _ids(hand_out), wait, verdict)
+        async with _settling(self.registry, target) as subscription:
+            await self.working.settler.refuse(subscription, _ids(hand_out), wait, verdict)
 
     def release(self, target: Target, hand_out: PushHandOut) -> None:
         with contextlib.suppress(InvalidInput):  # the topic was recreated
             self.working.settler.release(SubscriptionId(target.id), _ids(hand_out))
-
-    async def _find_subscription(self, target: Target) -> tuple[Subscription, ProjectName]:
-        return await _subscription_of(self.registry, target), _names_of(target)[0]
 
 
 def _ids(hand_out: PushHandOut) -> AckIds:
     return {hand_out.text: [Offset(each.offset) for each in hand_out.messages]}
 
 
-@contextlib.contextmanager
-def _settling() -> Iterator[None]:
-    """Convert errors for workers: `NotTaken` for leases that have ended, as after a seek."""
+@contextlib.asynccontextmanager
+async def _settling(registry: Registry, target: Target) -> AsyncIterator[Subscription]:
+    """Find a subscription, and convert errors: `NotTaken` if leases ended or the cursor was moved, as by a seek."""
     with _as_upstream_errors():
         try:
-            yield
-        except (AckTimeout, InvalidInput, SubscriptionMoved) as error:
+            yield await _subscription_of(registry, target)
+        except (AckTimeout, InvalidInput, NotNext, SubscriptionMoved) as error:
             raise NotTaken(error.message) from error

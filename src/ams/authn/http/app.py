@@ -65,7 +65,8 @@ class AuthnApp:
             return
         began = time.perf_counter()
         headers: Sequence[Header] = scope["headers"]
-        request_id = self._request_id(headers)
+        good_ids = (value for name, value in headers if name == REQUEST_ID and _GOOD_ID.fullmatch(value))
+        request_id = next(good_ids, None) or f"{self._prefix}-{next(self._count):x}".encode()
         REQUEST.set(request_id)
         try:
             code, body, more = await self._answer(scope, receive)
@@ -143,10 +144,6 @@ class AuthnApp:
             reason=without_secrets(reason), request=REQUEST.get().decode("latin-1"),
         )  # fmt: skip
         await self._trail.record(event)
-
-    def _request_id(self, headers: Sequence[Header]) -> bytes:
-        good = (value for name, value in headers if name == REQUEST_ID and _GOOD_ID.fullmatch(value))
-        return next(good, None) or f"{self._prefix}-{next(self._count):x}".encode()
 
 
 def _is_audited(row: AuthnRoute, call: AuthnCall, code: int) -> bool:

@@ -233,7 +233,7 @@ class Handlers:
 
     async def _show_health(self, asked: AuthnCall) -> Reply:
         """Show the state of the service and its database; always 200 (15, A19)."""
-        wrong = self._store.away
+        wrong = self._store.database.away
         if wrong is None:
             try:
                 async with asyncio.timeout(HEALTH_SECONDS):

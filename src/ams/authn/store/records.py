@@ -103,23 +103,40 @@ class _Records(Generic[R]):
     async def change(self, known: R, now: Milliseconds, change: Change[R], expected: Precondition = ANY_VERSION) -> R:
         """Change a record atomically. Raises `NotFound`, `ChangedMeanwhile`, as `create`, and what `change` raises."""
 
-        def work(connection: sa.Connection) -> R:
-            if (present := self._find(connection, self.table.c.uuid == known.uuid)) is None:
-                raise NotFound(self.gone)
-            return self._change(connection, present, now, change, expected)
+        def work(connection: sa.Connection, present: R) -> R:
+            expected.check(lambda: present)
+            changed: R = replace(change(present, partial(_type_by_uuid, connection)), updated_on=now)
+            self._check(connection, changed, present)
+            statement = sa.update(self.table).where(self.table.c.uuid == present.uuid)
+            self._write(connection, statement, changed, updated_on=now)
+            return changed
 
-        return await self._database.write(work, self.forget)
+        return await self._write_known(known, work)
 
     async def delete(self, known: R, expected: Precondition = ANY_VERSION) -> None:
         """Delete a record, a service type with all it has (15, A3). Raises `NotFound`, `ChangedMeanwhile`."""
+
+        def work(connection: sa.Connection, present: R) -> int | None:
+            expected.check(lambda: present)
+            return connection.execute(sa.delete(self.table).where(self.table.c.uuid == present.uuid)).rowcount or None
+
+        await self._write_known(known, work, large=self.are_deletions_large, grows=False)
+
+    async def _write_known(self, known: R, work: Callable[[sa.Connection, R], T | None], **limits: bool) -> T:
+        """Run work on a record in its transaction, and invalidate its cache entry. Raises `NotFound`."""
         own = self.table.c.uuid == known.uuid
 
-        def work(connection: sa.Connection) -> bool:
-            expected.check(lambda: self._find(connection, own))
-            return connection.execute(sa.delete(self.table).where(own)).rowcount > 0
+        def run(found: R, connection: sa.Connection) -> T | None:
+            present = self._find(connection, own)
+            if present is None or self._invalidation(present) != self._invalidation(found):
+                return None  # its cache key has changed meanwhile
+            return work(connection, present)
 
-        if not await self._database.write(work, self.forget, large=self.are_deletions_large, grows=False):
-            raise NotFound(self.gone)
+        while found := await self._read_one(own):
+            made = await self._database.write(partial(run, found), self._invalidation(found), **limits)
+            if made is not None:
+                return made
+        raise NotFound(self.gone)
 
     async def _read_one(self, *conditions: sa.ColumnElement[bool]) -> R | None:
         return await self._database.read(lambda connection: self._find(connection, *conditions))
@@ -128,22 +145,15 @@ class _Records(Generic[R]):
         rows = connection.execute(sa.select(self.table).where(*conditions)).all()
         return next(iter(self._read_rows(connection, rows)), None)
 
-    def _change(
-        self, connection: sa.Connection, present: R, now: Milliseconds, change: Change[R], expected: Precondition
-    ) -> R:
-        expected.check(lambda: present)
-        changed: R = replace(change(present, partial(_type_by_uuid, connection)), updated_on=now)
-        self._check(connection, changed, present)
-        statement = sa.update(self.table).where(self.table.c.uuid == present.uuid)
-        self._write(connection, statement, changed, updated_on=now)
-        return changed
-
     def _write(self, connection: sa.Connection, statement: sa.Insert | sa.Update, of: R, **fixed: object) -> None:
         connection.execute(statement.values(**fixed, **self._row(of)))
 
     def _check(self, connection: sa.Connection, wanted: R, present: R | None) -> None:
         """Refuse a record that cannot be stored; `present` is None for a new one."""
         raise NotImplementedError
+
+    def _invalidation(self, _: R) -> Invalidation:
+        return self.forget
 
     def _row(self, of: R) -> dict[str, object]:
         raise NotImplementedError
@@ -182,7 +192,16 @@ class ServiceTypeRecords(_Records[values.ServiceType]):
         self, connection: sa.Connection, statement: sa.Insert | sa.Update, of: values.ServiceType, **fixed: object
     ) -> None:
         super()._write(connection, statement, of, **fixed)
-        _put_hosts(connection, of)
+        own = hosts.c.service_uuid == of.uuid
+        known = set(connection.scalars(sa.select(hosts.c.host).where(own)))
+        # Unchanged rows stay, because others refer to them.
+        for host in known - set(of.hosts):
+            connection.execute(sa.delete(hosts).where(own, hosts.c.host == host))
+        for position, host in enumerate(of.hosts):
+            if host in known:
+                connection.execute(sa.update(hosts).where(own, hosts.c.host == host).values(position=position))
+            else:
+                connection.execute(sa.insert(hosts).values(service_uuid=of.uuid, host=host, position=position))
 
     def _row(self, of: values.ServiceType) -> dict[str, object]:
         same = _same(values.ServiceType, of, but=("hosts", "auth_types", *_FIXED_COLUMNS))
@@ -222,19 +241,6 @@ def _require_reachable(connection: sa.Connection, present: values.ServiceType, c
         )
         if host not in changed.hosts and any(is_used):
             raise Conflict(f"host {host} of service-type {name} is in use: delete its auth method and bindings first")
-
-
-def _put_hosts(connection: sa.Connection, of: values.ServiceType) -> None:
-    """Update the list of hosts. Unchanged rows stay, because others refer to them."""
-    own = hosts.c.service_uuid == of.uuid
-    known = set(connection.scalars(sa.select(hosts.c.host).where(own)))
-    for host in known - set(of.hosts):
-        connection.execute(sa.delete(hosts).where(own, hosts.c.host == host))
-    for position, host in enumerate(of.hosts):
-        if host in known:
-            connection.execute(sa.update(hosts).where(own, hosts.c.host == host).values(position=position))
-        else:
-            connection.execute(sa.insert(hosts).values(service_uuid=of.uuid, host=host, position=position))
 
 
 class _Kept(msgspec.Struct, omit_defaults=True):
@@ -308,41 +314,6 @@ class BindingRecords(_Records[values.SubjectBinding]):
         """Return the bindings of one host, as `page` does."""
         return await self.page(page, bindings.c.service_uuid == service_uuid, bindings.c.host == host)
 
-    async def change(
-        self,
-        known: values.SubjectBinding,
-        now: Milliseconds,
-        change: Change[values.SubjectBinding],
-        expected: Precondition = ANY_VERSION,
-    ) -> values.SubjectBinding:
-        """Change a binding atomically, found by its name. Raises as that of all records."""
-
-        def work(found: values.SubjectBinding, connection: sa.Connection) -> values.SubjectBinding | None:
-            present = self._find(connection, bindings.c.uuid == found.uuid)
-            if present is None or _login_of(present) != _login_of(found) or present.name != found.name:
-                return None  # its cache key has changed meanwhile
-            return self._change(connection, present, now, change, expected)
-
-        while found := await self.find(known.name):
-            changed = await self._database.write(partial(work, found), _forget(found))
-            if changed is not None:
-                return changed
-        raise NotFound(self.gone)
-
-    async def delete(self, known: values.SubjectBinding, expected: Precondition = ANY_VERSION) -> None:
-        """Delete a binding, found by its name. Raises `NotFound`, `ChangedMeanwhile`."""
-
-        def work(found: values.SubjectBinding, connection: sa.Connection) -> bool:
-            own = bindings.c.uuid == found.uuid
-            expected.check(lambda: self._find(connection, own))
-            gone = sa.delete(bindings).where(own, bindings.c.login == _login_of(found))
-            return connection.execute(gone).rowcount > 0
-
-        while found := await self.find(known.name):
-            if await self._database.write(partial(work, found), _forget(found), grows=False):
-                return
-        raise NotFound(self.gone)
-
     async def note_login(self, binding: values.BindingId, at: Milliseconds, subject_sha256: str | None = None) -> bool:
         """Store a login, and the subject's digest if there is none. Returns False without such a binding."""
         own = bindings.c.uuid == binding
@@ -353,7 +324,7 @@ class BindingRecords(_Records[values.SubjectBinding]):
             return False
         noted = sa.update(bindings).where(own, bindings.c.subject_sha256.in_(("", subject_sha256)))
         noted = noted.values(last_auth=at, subject_sha256=subject_sha256)
-        return await self._database.change(noted, _forget(known), grows=False) > 0
+        return await self._database.change(noted, self._invalidation(known), grows=False) > 0
 
     def _check(
         self, connection: sa.Connection, wanted: values.SubjectBinding, present: values.SubjectBinding | None
@@ -366,6 +337,9 @@ class BindingRecords(_Records[values.SubjectBinding]):
         has_new_name = present is None or present.name != wanted.name
         if has_new_name and _exists(connection, bindings.c.number, bindings.c.name == wanted.name):
             raise AlreadyExists(f"binding object with name: {wanted.name} already exists")
+
+    def _invalidation(self, known: values.SubjectBinding) -> Invalidation:
+        return Invalidation(BINDING, (_login_of(known),))
 
     def _row(self, of: values.SubjectBinding) -> dict[str, object]:
         return {**_same(values.SubjectBinding, of, but=("last_auth", *_FIXED_COLUMNS)), "login": _login_of(of)}
@@ -380,7 +354,3 @@ def _login_of(binding: values.SubjectBinding) -> str:
 
 def _login(*shown: str) -> str:
     return hashlib.sha256(msgspec.json.encode(shown)).hexdigest()
-
-
-def _forget(known: values.SubjectBinding) -> Invalidation:
-    return Invalidation(BINDING, (_login_of(known),))

@@ -27,6 +27,7 @@ INACTIVE_TTL_SECONDS = 30  # how long its answer that a token is inactive is cac
 MOST_REFUSED = 10_000  # cached tokens that an issuer refused
 MAX_ENTITLEMENTS = 500
 
+_NOT_ACTIVE = "The token is not active: it has expired, or was withdrawn"
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # RFC 6750, 2.1
 
 
@@ -124,10 +125,10 @@ class Verifier:
     ) -> CachedToken:
         """Ask the issuer about a token. `said` are its own claims; empty if it is not a JWT."""
         if self._refused.get(digest):
-            raise _not_active()
+            raise TokenRefused(_NOT_ACTIVE)
         if (answer := await self.introspection.ask(issuer, token)) is None:
             self._refused.put(digest, True)
-            raise _not_active()
+            raise TokenRefused(_NOT_ACTIVE)
         if any(answer.get(name, said[name]) != said[name] for name in ("iss", "sub") if name in said):
             raise TokenRefused("The token's issuer says that it is another's")
         both = {"iss": issuer.url, **said, **answer}  # RFC 7662, 2.2: an answer may omit any claim
@@ -137,10 +138,6 @@ class Verifier:
         expires_on = Milliseconds(min(end for end in ends if end is not None))
         ask_again_on = Milliseconds(self.clock.monotonic() + ACTIVE_TTL_SECONDS * 1000)
         return CachedToken(_verified_login(issuer, both, expires_on), issuer, generation, ask_again_on)
-
-
-def _not_active() -> TokenRefused:
-    return TokenRefused("The token is not active: it has expired, or was withdrawn")
 
 
 def _verified_login(issuer: Issuer, said: Mapping[str, Any], expires_on: Milliseconds) -> Verified:

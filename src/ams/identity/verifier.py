@@ -150,7 +150,9 @@ def _verified_login(issuer: Issuer, said: Mapping[str, Any], expires_on: Millise
     if not all(isinstance(each, str) for each in found):
         raise TokenRefused("The token has entitlements that are no text")
     person = [_printable_claim(said, name) for name in ("email", "given_name", "family_name")]
-    entitlements = matching_entitlements(issuer.roles, found)
+    wanted = {read_entitlement(rule.entitlement) for rule in issuer.roles}
+    # Those that match a rule, each once: only these must be remembered.
+    entitlements = tuple(text for text in dict.fromkeys(found) if not wanted.isdisjoint(_entitlements(text)))
     return Verified(issuer.name, issuer.url, said["sub"], expires_on, entitlements, *person)
 
 
@@ -171,12 +173,6 @@ def roles_of(rules: Iterable[RoleRule], entitlements: Iterable[str]) -> Mapping[
         if read_entitlement(rule.entitlement) in implied_entitlements:
             given.update(rule.roles)
     return {project: frozenset(given) for project, given in roles.items()}
-
-
-def matching_entitlements(rules: Iterable[RoleRule], entitlements: Iterable[str]) -> tuple[str, ...]:
-    """Return the distinct entitlements that match a rule: those that must be remembered."""
-    wanted = {read_entitlement(rule.entitlement) for rule in rules}
-    return tuple(text for text in dict.fromkeys(entitlements) if any(each in wanted for each in _entitlements(text)))
 
 
 def _entitlements(text: str) -> Iterator[Entitlement]:

@@ -132,8 +132,7 @@ class Effort:
         self._around: dict[int, _PlaceWeight] = {}
         self._known: dict[tuple[int, int], int] = {}
         self._targets: dict[int, Any] = {}
-        self._steps = 0
-        self._visits = 0
+        self._steps = self._visits = 0
 
     def at(self, depth: int) -> int:
         """Return the work down to `depth`, all levels above included."""

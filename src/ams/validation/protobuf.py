@@ -64,8 +64,7 @@ class ProtobufSchema:
             file = descriptor_pb2.FileDescriptorProto.FromString(descriptor)
         except DecodeError:
             raise InvalidInput("schema is not valid: its descriptor is damaged") from None
-        self._is_json = is_json
-        self._has_required = False
+        self._is_json, self._has_required = is_json, False
         self._tags: set[bytes] = set()  # first bytes of fields that are messages
         self._wide = 0  # units of work for the widest message without nested ones
         self.memory = self._measure(file) + 2 * len(descriptor)

@@ -50,6 +50,14 @@ MAX_CACHED_LISTS = 1000
 MAX_REDIRECTS = 3  # redirects of one fetch. CAs move their lists, mostly to `https`; the signature proves a list
 _KNOWN_EXTENSIONS = (x509.IssuingDistributionPoint, x509.CRLNumber, x509.AuthorityKeyIdentifier)
 
+_SCOPE_FAULTS = {
+    "indirect_crl": "it is about certificates of others",
+    "only_contains_attribute_certs": "it is about attribute certificates",
+    "only_some_reasons": "it is about some reasons only",
+    "relative_name": "it is for a place that is not named in full",
+}
+"""Fields of a list's scope that make it unusable here, with the reason."""
+
 Key = tuple[str, bytes]  # URL, and fingerprint of the CA
 ListPlace = tuple[str, Facts]  # URL, and the CA
 
@@ -59,8 +67,7 @@ class Doubt(Exception):
 
     def __init__(self, source: str, error: AmsError) -> None:
         super().__init__(error.message)
-        self.source = source
-        self.error = error
+        self.source, self.error = source, error
 
     @classmethod
     def unreachable(cls, url: str) -> Self:
@@ -172,17 +179,7 @@ def _unusable_reason(extensions: x509.Extensions, scope: x509.IssuingDistributio
         return "it says what changed only"
     if any(each.critical and not isinstance(each.value, _KNOWN_EXTENSIONS) for each in extensions):
         return "it has a critical extension that is not understood here"
-    if scope is None:
-        return ""
-    if scope.indirect_crl:
-        return "it is about certificates of others"
-    if scope.only_contains_attribute_certs:
-        return "it is about attribute certificates"
-    if scope.only_some_reasons:
-        return "it is about some reasons only"
-    if scope.relative_name is not None:
-        return "it is for a place that is not named in full"
-    return ""
+    return next((reason for name, reason in _SCOPE_FAULTS.items() if getattr(scope, name, None)), "")
 
 
 class CrlCache(DocumentCache[Key, ListPlace, RevocationList]):
@@ -199,8 +196,7 @@ class CrlCache(DocumentCache[Key, ListPlace, RevocationList]):
     def __init__(self, client: HttpClient, clock: Clock, folder: str = "", space: FreeSpace = UNLIMITED) -> None:
         """`folder` stores lists across restarts; empty: not stored."""
         super().__init__(clock.wall, folder, space, clock.monotonic)
-        self.logger = logger
-        self._client = client
+        self.logger, self._client = logger, client
 
     def lists(self) -> Iterator[RevocationList]:
         """Yield the cached lists."""

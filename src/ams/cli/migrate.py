@@ -24,8 +24,8 @@ from ams.core.errors import Unusable
 from ams.core.settings import environment
 
 if TYPE_CHECKING:
+    from ams.migrate.conversion import Oddity
     from ams.migrate.cutover import Move, Proxy
-    from ams.migrate.documents import Oddity
     from ams.migrate.shadow import Shadow, ShadowReport
     from ams.migrate.sources import ReferenceSource as OldSource
     from ams.migrate.verification import Verified

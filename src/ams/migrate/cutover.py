@@ -41,9 +41,7 @@ class Proxy:
     """haproxy's runtime API, at a socket's path or HOST:PORT. Raises `Unusable` if it fails or refuses."""
 
     def __init__(self, address: str, map_file: str, tell: Callable[[str], None]) -> None:
-        self._address = address
-        self._map = map_file
-        self._tell = tell
+        self._address, self._map, self._tell = address, map_file, tell
 
     def route_clients(self, where: Where) -> None:
         """Route new requests; held ones wait. Also writes the map file if it is on this machine."""
@@ -217,7 +215,7 @@ def _check(differences: Sequence[Difference]) -> None:
         raise Unusable(f"{len(differences)} things differ: {shown}")
 
 
-class Held:
+class Held(AbstractAsyncContextManager["Held"]):
     """A service whose clients are held in a block; if the block fails, they are routed back.
 
     Raises `Unusable` if clients are routed elsewhere already.
@@ -233,9 +231,6 @@ class Held:
         self._is_held = where == "held"
         self._is_stopped = self._is_held and service == "old"
         self.is_new_started = self._is_over = False
-
-    async def __aenter__(self) -> "Held":
-        return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None:

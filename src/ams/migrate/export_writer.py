@@ -11,8 +11,7 @@ from ams.core.clock import Milliseconds
 from ams.core.errors import Unavailable
 from ams.core.messages import Stored, message
 from ams.core.names import Offset
-from ams.migrate.conversion import Converted, KafkaBounds, MovedTopic, convert_documents
-from ams.migrate.documents import Documents, Oddity
+from ams.migrate.conversion import Converted, Documents, KafkaBounds, MovedTopic, Oddity, convert_documents
 from ams.migrate.sources import Kafka
 from ams.storage.export_format import FORMAT, End, Header, Line, Log, encode_line, encoded_message, kind
 

@@ -11,7 +11,6 @@ import contextlib
 import json
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -21,8 +20,7 @@ from ams.core.clock import Milliseconds
 from ams.core.errors import Unusable
 from ams.core.messages import Stored
 from ams.core.names import Offset, TopicId, topic_id, topic_id_text
-from ams.migrate.conversion import NAMESPACE, Converted, KafkaBounds, MovedTopic
-from ams.migrate.documents import Oddity
+from ams.migrate.conversion import NAMESPACE, Converted, KafkaBounds, MovedTopic, Oddity
 from ams.migrate.export_writer import stand_in, unreadable, unreadable_end
 from ams.migrate.requests import each_of
 from ams.migrate.sources import Kafka
@@ -56,47 +54,20 @@ class Note(NamedTuple):
     stand_in: int = -1  # offset of a placeholder for an unreadable last record; -1: none
 
 
-@dataclass(slots=True)
-class Notes:
-    """Notes about logs, by topic id."""
-
-    path: Path
-    topics: dict[str, Note] = field(default_factory=dict)
-
-    @classmethod
-    def read(cls, folder: str) -> "Notes":
-        """Read the notes of a data folder; empty before the first round. Raises `Unusable`."""
-        path = Path(folder) / FILE
-        if not path.exists():
-            return cls(path)
-        try:
-            topics = json.loads(path.read_bytes())["topics"]
-            return cls(path, {each: Note(*note) for each, note in topics.items()})
-        except (OSError, ValueError, KeyError, TypeError):
-            raise Unusable(f"{path} cannot be read: begin again with a new data folder") from None
-
-    def add(self, topics: Mapping[TopicId, MovedTopic]) -> None:
-        """Note logs before they are made, durably."""
-        for place, topic in topics.items():
-            self.topics[topic_id_text(place)] = Note(topic.kafka, topic.bounds.end)
-        self._write()
-
-    def stands_in(self, place: TopicId, offset: int) -> None:
-        """Note that a log ends in a placeholder, durably."""
-        name = topic_id_text(place)
-        self.topics[name] = self.topics[name]._replace(stand_in=offset)
-        self._write()
-
-    def _write(self) -> None:
-        write_whole(Disk(), str(self.path), json.dumps({"topics": self.topics}).encode())
-
-
 class Copying:
     """Rounds into one installation, whose data folder is `folder`."""
 
     def __init__(self, target: Installation, folder: str, source: Kafka, progress: Progress) -> None:
+        """Read the notes of earlier rounds. Raises `Unusable`."""
         self._target, self._registry, self._log = target, target.registry, target.log
-        self._notes = Notes.read(folder)
+        self._path = Path(folder) / FILE
+        self._notes: dict[str, Note] = {}  # by topic id
+        try:
+            if self._path.exists():
+                topics = json.loads(self._path.read_bytes())["topics"]
+                self._notes = {each: Note(*note) for each, note in topics.items()}
+        except (OSError, ValueError, KeyError, TypeError):
+            raise Unusable(f"{self._path} cannot be read: begin again with a new data folder") from None
         self._source, self._progress = source, progress
         self._there: frozenset[TopicId] = frozenset()
         self._is_filled = False  # an earlier cut stored users, topics and offsets
@@ -106,7 +77,7 @@ class Copying:
         """Return a function from Kafka topic to bounds: copied messages stay when Kafka drops them."""
         oldest: dict[str, int] = {}
         for place, bounds in (await self._log.all_bounds()).items():
-            note = self._notes.topics.get(topic_id_text(place))
+            note = self._notes.get(topic_id_text(place))
             if note is not None:
                 oldest[note.kafka] = bounds.oldest
 
@@ -149,10 +120,10 @@ class Copying:
 
     async def _look(self) -> None:
         self._is_filled = not await self._registry.is_empty()
-        if self._is_filled and not self._notes.topics:
+        if self._is_filled and not self._notes:
             raise Unusable("there are users or topics already: move into a new installation")
         self._there = await self._log.topics()
-        others = {topic_id_text(each) for each in self._there} - self._notes.topics.keys()
+        others = {topic_id_text(each) for each in self._there} - self._notes.keys()
         if others:
             raise Unusable(f"the log holds {len(others)} topics of somebody else: move into a new installation")
 
@@ -171,9 +142,14 @@ class Copying:
         return [each for each in _identities(topic) if each in self._there]
 
     async def _make(self, new: Mapping[TopicId, MovedTopic]) -> None:
-        self._notes.add(new)
+        self._note({topic_id_text(place): Note(topic.kafka, topic.bounds.end) for place, topic in new.items()})
         await asyncio.gather(*map(self._create, new, new.values()))
         self._there |= new.keys()
+
+    def _note(self, notes: Mapping[str, Note]) -> None:
+        """Change notes, durably: before a log is made, or ends in a placeholder."""
+        self._notes |= notes
+        write_whole(Disk(), str(self._path), json.dumps({"topics": self._notes}).encode())
 
     async def _create(self, place: TopicId, topic: MovedTopic) -> None:
         line = topic.line
@@ -207,7 +183,7 @@ class Copying:
         end = (await self._log.bounds(place)).end
         if end >= topic.bounds.end:
             return False
-        stands_in = self._notes.topics[topic_id_text(place)].stand_in == end - 1
+        stands_in = self._notes[topic_id_text(place)].stand_in == end - 1
         return stands_in or self._source.bounds(topic.kafka).first == topic.bounds.end
 
     async def _begin_again(self, topic: MovedTopic) -> TopicId:
@@ -217,7 +193,7 @@ class Copying:
 
     def _unused_topic_id(self, topic: MovedTopic) -> TopicId:
         for each in _identities(topic):
-            if topic_id_text(each) not in self._notes.topics:
+            if topic_id_text(each) not in self._notes:
                 return each
         raise Unusable(f"{topic.what} was made again {TRIES} times while it was copied: begin with a new data folder")
 
@@ -227,7 +203,7 @@ class Copying:
             raise Unusable(f"{topic.what} was copied, and Kafka has nothing of it now: is --kafka right?")
         if bounds.end > topic.bounds.end:
             raise MadeAgain
-        note, copied = self._notes.topics[topic_id_text(place)], 0
+        note, copied = self._notes[topic_id_text(place)], 0
         is_whole = bounds.end == topic.bounds.end
         # The round before clients were held has just checked that it is the same topic.
         if is_whole and ((at_end and not self._is_filled) or note.stand_in == bounds.end - 1):
@@ -275,7 +251,8 @@ class Copying:
         if at_end and following < end:
             oddities.append(unreadable_end(topic))
             holes += end - 1 - following
-            self._notes.stands_in(place, end - 1)
+            name = topic_id_text(place)
+            self._note({name: self._notes[name]._replace(stand_in=end - 1)})
             yield [stand_in(topic, time)]
         if holes:
             oddities.append(unreadable(topic, holes))

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from typing import TypeVar
 from urllib.parse import quote
@@ -26,7 +27,7 @@ _SAFE = "".join(map(chr, range(33, 127))).replace("#", "")
 """Characters that are sent unescaped, as the reference got them before."""
 
 
-class OldService:
+class OldService(AbstractAsyncContextManager["OldService"]):
     """The old service, with retries. No error holds the token. Raises `Unavailable`."""
 
     def __init__(self, endpoint: str, token: str, ca: str | None) -> None:
@@ -39,24 +40,17 @@ class OldService:
         self._once = self._client.with_retry(None)
         self._turn = asyncio.Semaphore(MAX_REQUESTS)
 
-    async def __aenter__(self) -> "OldService":
-        return self
-
     async def __aexit__(self, *_: object) -> None:
         await self._client.close()
 
-    async def ask(self, call: Call[T]) -> T:
-        """Send a call with retries, even if it may have been carried out; raises what `once` raises."""
-        return await self._send_call(self._client, replace(call, repeatable=True))
+    async def ask(self, call: Call[T], *, retries: bool) -> T:
+        """Send a call once, or with retries even if it may have been carried out.
 
-    async def once(self, call: Call[T]) -> T:
-        """Send a call once. Raises `NotFound`, `AlreadyExists`, `InvalidInput`, `Unavailable`."""
-        return await self._send_call(self._once, call)
-
-    async def _send_call(self, client: AsyncClient, call: Call[T]) -> T:
+        Raises `NotFound`, `AlreadyExists`, `InvalidInput`, `Unavailable`.
+        """
         try:
             async with self._turn:
-                return await client.call(call)
+                return await (self._client.call(replace(call, repeatable=True)) if retries else self._once.call(call))
         except (NotFound, AlreadyExists, InvalidInput):
             raise
         except (NotAuthenticated, NotAllowed) as error:
@@ -90,7 +84,7 @@ class AnswerTooLarge(Exception):
     """The answer is too large to compare."""
 
 
-class Side:
+class Side(AbstractAsyncContextManager["Side"]):
     """One of the services, and the token of a service_admin there."""
 
     def __init__(self, endpoint: str, token: str, ca: str | None = None) -> None:
@@ -103,9 +97,6 @@ class Side:
         arguments["limits"] = httpx.Limits(max_connections=MAX_REQUESTS, max_keepalive_connections=MAX_REQUESTS)
         self._http = httpx.AsyncClient(**arguments)
         self._in_query = False
-
-    async def __aenter__(self) -> "Side":
-        return self
 
     async def __aexit__(self, *_: object) -> None:
         await self._http.aclose()

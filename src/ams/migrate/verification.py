@@ -4,10 +4,10 @@ import asyncio
 import hashlib
 import itertools
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import msgspec
 
@@ -23,9 +23,6 @@ from ams.migrate.requests import MAX_REQUESTS, AnswerTooLarge, Side, each_of
 from ams.migrate.sources import Kafka
 from ams.storage.cursors.base import TopicOffset
 from ams.storage.export_format import Subscription, User
-
-T = TypeVar("T")
-A = TypeVar("A")
 
 MESSAGES = 1_000  # per request
 EXPIRY_MARGIN_MS = 3_600_000  # messages that expire within this time may be missing
@@ -170,20 +167,12 @@ async def compare_served(found: Converted, client: Client, ca: str | None) -> li
     return await asyncio.to_thread(lambda: [*_users(found, client, ca), *_places(client, list(some.values()))])
 
 
-def _each(items: Iterable[T], ask: Callable[[T], A]) -> list[A]:
-    executor = ThreadPoolExecutor(REQUEST_THREADS)
-    try:
-        return list(executor.map(ask, items))
-    finally:
-        executor.shutdown(cancel_futures=True)
-
-
 def _users(found: Converted, client: Client, ca: str | None) -> Iterator[Difference]:
     roles: dict[str, dict[str, set[str]]] = defaultdict(dict)
     for each in found.memberships:
         roles[each.user][each.project] = set(each.roles)
 
-    with Client(client.endpoint, ca=ca, retry=None) as anybody:
+    with Client(client.endpoint, ca=ca, retry=None) as anybody, ThreadPoolExecutor(REQUEST_THREADS) as executor:
 
         def compare(user: User) -> Difference | None:
             what = f"token of user {user.name}"
@@ -202,7 +191,7 @@ def _users(found: Converted, client: Client, ca: str | None) -> Iterator[Differe
             new = (set(profile.service_roles), {each.project: set(each.roles) for each in profile.projects})
             return None if old == new else Difference(f"roles of user {user.name}", _roles(*old), _roles(*new))
 
-        yield from filter(None, _each([each for each in found.users if each.token], compare))
+        yield from filter(None, executor.map(compare, [each for each in found.users if each.token]))
 
 
 def _roles(service: Iterable[str], projects: Mapping[str, Iterable[str]]) -> str:
@@ -219,7 +208,8 @@ def _places(client: Client, subscriptions: Sequence[Subscription]) -> Iterator[D
             return Difference(what, str(each.offset), error.message)
         return Difference(what, str(each.offset), str(new)) if new < each.offset else None
 
-    yield from filter(None, _each(subscriptions, compare))
+    with ThreadPoolExecutor(REQUEST_THREADS) as executor:
+        yield from filter(None, executor.map(compare, subscriptions))
 
 
 def _bounds(bounds: KafkaBounds) -> str:

@@ -191,10 +191,6 @@ def _some_text(value: Value) -> str:
     return value.text()
 
 
-def _text_or_none(value: Value) -> str:
-    return "" if value.is_null else value.text()
-
-
 def _names(value: Value) -> tuple[str, ...]:
     names = [each.text() for each in value.values()]
     for each in value.values():
@@ -214,15 +210,7 @@ def _limit(value: Value) -> int:
     return limit
 
 
-def _number(highest: int, lowest: int = 1) -> Read:
-    return lambda value: value.number(lowest, highest)
-
-
-def _one_of(*choices: str) -> Read:
-    return lambda value: value.one_of(*choices)
-
-
-_retention = text_as(retention_seconds)
+_retention, _text_or_none = text_as(retention_seconds), text_as(str, optional=True)
 
 USER: Readers = {
     **dict.fromkeys(("email", "first_name", "last_name", "organization", "description"), _some_text),
@@ -238,16 +226,16 @@ PROJECT: Readers = {
 _TOPIC: Readers = {"schema": _text_or_none, "retention": _retention, "access": _names}
 _SUBSCRIPTION: Readers = {
     "topic": Value.text,
-    "ackDeadline": _number(MAX_ACK_DEADLINE, 0),
+    "ackDeadline": lambda value: value.number(0, MAX_ACK_DEADLINE),
     "push": push_fields,
     "access": _names,
-    "type": _one_of(ORDERED, PARALLEL),
+    "type": lambda value: value.one_of(ORDERED, PARALLEL),
     **parallel.OPTIONS,
 }
 ISSUER: Readers = {
     **dict.fromkeys(("url", "jwks_url", "introspection_url", "client_id"), _text_or_none),
     **dict.fromkeys(("audiences", "clients", "entitlement_claims"), Value.texts),
-    "introspect": _one_of("never", "opaque", "always"),
+    "introspect": lambda value: value.one_of("never", "opaque", "always"),
     "client_secret": Value.mapping,
     "create_users": Value.switch,
     "roles": _rules,
@@ -255,7 +243,7 @@ ISSUER: Readers = {
 SERVICE_TYPE: Readers = {
     "hosts": Value.texts,
     "auth_types": Value.texts,
-    "auth_method": _one_of("headers", "api-key"),
+    "auth_method": lambda value: value.one_of("headers", "api-key"),
     "type": Value.text,
     "verify_client_host": Value.switch,
 }
@@ -269,15 +257,15 @@ _PUSH_OF_BOTH: Readers = {
     "retryPolicy": _retry_policy,
     "base64Decode": Value.switch,
     "deadLetterTopic": Value.text,
-    "maxDeliveryAttempts": _number(MAX_ATTEMPTS),
-    "maxOutstanding": _number(MAX_OUTSTANDING),
+    "maxDeliveryAttempts": lambda value: value.number(1, MAX_ATTEMPTS),
+    "maxOutstanding": lambda value: value.number(1, MAX_OUTSTANDING),
 }
 _PUSH: Mapping[str, Readers] = {
     "http_endpoint": {
         **_PUSH_OF_BOTH,
         "pushEndpoint": _endpoint,
-        "maxMessages": _number(MAX_NUMBER),
-        "authorizationHeader": lambda value: _fields(value, {"type": _one_of("autogen", "disabled")}),
+        "maxMessages": lambda value: value.number(1, MAX_NUMBER),
+        "authorizationHeader": lambda value: _fields(value, {"type": lambda kind: kind.one_of("autogen", "disabled")}),
     },
     "mattermost": {
         **_PUSH_OF_BOTH,

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -115,7 +115,8 @@ class CarryingOut:
         self._changed = False
         try:
             if step.change is not StepSign.REMOVE:
-                self._MAKING[step.key.kind](self, step, step.key.project, step.key.name, step.fields)
+                make = getattr(self, f"_{step.key.kind.name.lower()}")  # such as `_topic`
+                make(step, step.key.project, step.key.name, step.fields)
             elif step.key.kind in _LISTS:
                 change_list(self._send, step.key, remove=step.fields["users"])
             else:
@@ -325,27 +326,12 @@ class CarryingOut:
         if changed:
             self._send(authn.update_binding(name, authn.BindingFields(**changed)))
 
-    def _entries(self, step: Step, _parent: str, name: str, said: Fields) -> None:
+    def _publishers(self, step: Step, _parent: str, name: str, said: Fields) -> None:
         users = [user for user in said["users"] if user not in self._outside]
         if users:
             change_list(self._send, step.key, add=users)
 
-    _MAKING: ClassVar[Mapping[ResourceKind, Callable[["CarryingOut", Step, str, str, Fields], None]]] = {
-        ResourceKind.USER: _user,
-        ResourceKind.PROJECT: _project,
-        ResourceKind.MEMBER: _member,
-        ResourceKind.SCHEMA: _schema,
-        ResourceKind.TOPIC: _topic,
-        ResourceKind.PUBLISHERS: _entries,
-        ResourceKind.SUBSCRIPTION: _subscription,
-        ResourceKind.CONSUMERS: _entries,
-        ResourceKind.ISSUER: _issuer,
-        ResourceKind.IDENTITY: _identity,
-        ResourceKind.TOKEN: _token,
-        ResourceKind.SERVICE_TYPE: _service_type,
-        ResourceKind.AUTH_METHOD: _auth_method,
-        ResourceKind.BINDING: _binding,
-    }
+    _consumers = _publishers
 
 
 _REMOVING: Mapping[ResourceKind, Callable[[str, str], Call[Any]]] = {

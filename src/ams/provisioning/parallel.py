@@ -20,12 +20,12 @@ IMMUTABLE_FIELDS = ("type", "filter", "enableMessageOrdering")  # fields that ne
 
 
 def text_as(read: Callable[[str], Any], *, optional: bool = False) -> Callable[[Value], Any]:
-    """Return a reader that applies `read` to a text and reports its `ValueError`; null of an optional one is empty."""
+    """Return a reader that applies `read` to a text and reports its error; null of an optional one is empty."""
 
     def reader(value: Value) -> Any:
         try:
             return "" if optional and value.is_null else read(value.text())
-        except ValueError as error:
+        except (ValueError, InvalidInput) as error:
             raise bad(value.place, str(error)) from None
 
     return reader
@@ -66,9 +66,8 @@ def _dead_letters(value: Value) -> Fields:
     }
 
 
-def _filter(value: Value) -> str:
-    text = "" if value.is_null else value.text()
-    _check_options(value, parallel_options.ParallelOptions(filter=text))
+def _filter(text: str) -> str:
+    parallel_options.check(parallel_options.ParallelOptions(filter=text))
     return text
 
 
@@ -81,23 +80,21 @@ def _expiration(value: Value) -> Fields:
     return {"ttl": seconds_text(ttl)}
 
 
-def _retention(value: Value) -> str:
-    if value.is_null:
-        return ""
-    retention = _span(value)
-    _check_options(value, parallel_options.ParallelOptions(message_retention=retention))
+def _retention(text: str) -> str:
+    retention = seconds_span(text)
+    parallel_options.check(parallel_options.ParallelOptions(message_retention=retention))
     return seconds_text(retention)
 
 
 OPTIONS = {
     "retryPolicy": _retry,
     "deadLetterPolicy": _dead_letters,
-    "filter": _filter,
+    "filter": text_as(_filter, optional=True),
     "enableMessageOrdering": Value.switch,
     "enableExactlyOnceDelivery": Value.switch,
     "retainAckedMessages": Value.switch,
     "expirationPolicy": _expiration,
-    "messageRetentionDuration": _retention,
+    "messageRetentionDuration": text_as(_retention, optional=True),
 }
 """Readers of the fields of a file."""
 

@@ -83,21 +83,18 @@ def _impossible(kind: ResourceKind, changed: Fields, found: Fields, options: Pla
         return "" if options.renew_tokens else f"is there with {differs}: {remedy}"
     if kind is ResourceKind.ISSUER and found.get("source") == OF_SETTINGS:
         return f"is of the service's settings (issuers_file), where its {', '.join(changed)} must be changed"
-    fixed = _impossible_change(kind, changed, found)
-    return fixed and f"{fixed}; delete it first"
-
-
-def _impossible_change(kind: ResourceKind, changed: Fields, found: Fields) -> str:
-    if kind is ResourceKind.SERVICE_TYPE and "type" in changed:
-        return f"is of type {found['type']}, and a service type cannot change its type"
-    if "topic" in changed:
-        return f"is on topic {found['topic']}, and a subscription cannot change its topic"
     fixed = [name for name in parallel.IMMUTABLE_FIELDS if kind is ResourceKind.SUBSCRIPTION and name in changed]
-    if fixed:
-        return f"has another {', '.join(fixed)}, which a subscription cannot change"
-    if changed.get("schema") == {}:
-        return "holds a schema of payloads, and the service cannot take that part away"
-    return ""
+    if kind is ResourceKind.SERVICE_TYPE and "type" in changed:
+        text = f"is of type {found['type']}, and a service type cannot change its type"
+    elif "topic" in changed:
+        text = f"is on topic {found['topic']}, and a subscription cannot change its topic"
+    elif fixed:
+        text = f"has another {', '.join(fixed)}, which a subscription cannot change"
+    elif changed.get("schema") == {}:
+        text = "holds a schema of payloads, and the service cannot take that part away"
+    else:
+        return ""
+    return f"{text}; delete it first"
 
 
 def _wanted_fields(key: ResourceKey, declared: Declared, existing: Existing) -> Fields:
@@ -172,22 +169,18 @@ class Target:
 
 def read_existing(declared: Declared, ask: Ask) -> Existing:
     """Return the existing resources of declared users and projects, with the declared fields."""
-    state = _State(declared, ask)
-    return Existing(dict(state.everything()), state.caller())
+    fields = dict(_State(declared, ask).everything())
+    try:
+        return Existing(fields, str(ask(wire.get_profile()).name))
+    except NotAuthenticated:
+        return Existing(fields)
 
 
 class _State:
     def __init__(self, declared: Declared, ask: Ask) -> None:
-        self._ask = ask
-        self._declared = declared
+        self._ask, self._declared = ask, declared
         self._kinds = {(key.project, key.kind) for key in declared.fields} | declared.sections
         self._kinds |= {(each.target.project, each.target.kind) for each in declared.references}
-
-    def caller(self) -> str:
-        try:
-            return str(self._ask(wire.get_profile()).name)
-        except NotAuthenticated:
-            return ""
 
     def everything(self) -> Iterator[tuple[ResourceKey, Fields]]:
         for key in self._declared.fields:

@@ -353,6 +353,5 @@ def _reading_of(schema: dict[str, Any], light: int = LIGHT_WORK) -> int:
     read = sum(max(light, pattern_work(each)) for each in patterns)
     if isinstance(schema.get("format"), str):
         read += HEAVY_WORK if schema["format"] in _SLOW_FORMATS else LIGHT_WORK
-    return (
-        read + sum(key in schema for key in ("minLength", "maxLength", "const", "enum")) + 4 * ("uniqueItems" in schema)
-    )
+    read += sum(key in schema for key in ("minLength", "maxLength", "const", "enum"))
+    return read + 4 * ("uniqueItems" in schema)

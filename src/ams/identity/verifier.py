@@ -108,9 +108,8 @@ class Verifier:
     async def _verify_jwt(self, token: str, digest: bytes) -> CachedToken:
         header = tokens.header(token)
         if (issuer := await self.issuers.by_url(header.issuer_url)) is None:
-            raise TokenRefused(
-                f"The token is of an issuer that is not known here: {tokens.quote_claim(header.issuer_url)}"
-            )
+            shown = tokens.quote_claim(header.issuer_url)
+            raise TokenRefused(f"The token is of an issuer that is not known here: {shown}")
         key = await self.keys.key(issuer, header.kid, header.algorithm)
         generation = self.keys.generation(issuer)
         said = tokens.claims(token, issuer, key, now=self.clock.wall(), leeway=self.leeway_seconds)

@@ -140,8 +140,7 @@ async def assemble(
     )  # fmt: skip
     if settings.proxy_header:
         app = Relaying(app, settings.proxy_header, settings.proxy_names, login.checks, login.failures)
-    server = _server(settings, app, context)
-    return Assembled(server, certificate, login, (login.failures.attempts, attempts))
+    return Assembled(_server(settings, app, context), certificate, login, (login.failures.attempts, attempts))
 
 
 async def _login(

@@ -70,7 +70,7 @@ class Revocation:
         return until
 
     async def _check_certificate(self, link: _Link, trust: TrustStore) -> int:
-        urls, has_points = _list_urls(link.certificate)
+        urls = _list_urls(link.certificate)
         found_doubts: list[Doubt] = []
         known = trust.lists.get(comparable(link.issuer.subject), ())
         for each in sorted(known, key=lambda each: each.this_update, reverse=True):
@@ -89,7 +89,7 @@ class Revocation:
             raise found_doubts[0]
         if self._asked is not None and _responder_urls(link.certificate):
             return await self._by_responder(self._asked, link)
-        raise _no_list(link, has_points=has_points)
+        raise _no_list(link)
 
     async def _by_url(self, url: str, link: _Link, urls: Collection[str]) -> int:
         try:
@@ -138,26 +138,23 @@ class Revocation:
             logger.warning("revocation.unknown", source=doubt.source, reason=str(doubt))
 
 
-def _list_urls(certificate: Facts) -> tuple[list[str], bool]:
-    if (points := certificate.extension(x509.CRLDistributionPoints)) is None:
-        return [], False
+def _list_urls(certificate: Facts) -> list[str]:
     names = [
         str(name.value)
-        for point in points
+        for point in certificate.extension(x509.CRLDistributionPoints) or ()
         if point.crl_issuer is None and point.reasons is None
         for name in point.full_name or ()
         if isinstance(name, x509.UniformResourceIdentifier)
     ]
-    usable = [name for name in names if name.lower().startswith(("http://", "https://"))]
-    return list(dict.fromkeys(usable)), True
+    return list(dict.fromkeys(name for name in names if name.lower().startswith(("http://", "https://"))))
 
 
-def _no_list(link: _Link, *, has_points: bool) -> Doubt:
+def _no_list(link: _Link) -> Doubt:
     subject = link.certificate.subject.rfc4514_string()
     why = "No CRLDistributionPoints found on the certificate"
     if link.depth:
         why = f"No CRL is known for its CA {subject}"
-    elif has_points:
+    elif link.certificate.extension(x509.CRLDistributionPoints) is not None:
         why = "None of its CRLDistributionPoints can be fetched by http or https"
     return Doubt(subject, CertificateRefusal("no_list", f"Your certificate is invalid. {why}"))
 

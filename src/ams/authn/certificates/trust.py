@@ -50,12 +50,10 @@ _TEXTS = {
     9: "Your certificate is not active yet",
     10: "Your certificate has expired",
     18: "Your certificate is self-signed, and not trusted here",
-    24: "Your certificate is signed by one that is no CA",
+    **dict.fromkeys((24, 79), "Your certificate is signed by one that is no CA"),
     25: "Your certificate is of a CA below one that allows no such CA",
     34: "Your certificate has a critical extension that is not understood here",
-    47: "Your certificate has a name that its CA may not sign",
-    48: "Your certificate has a name that its CA may not sign",
-    79: "Your certificate is signed by one that is no CA",
+    **dict.fromkeys((47, 48), "Your certificate has a name that its CA may not sign"),
 }
 _NOT_YET_CODE, _EXPIRED_CODE = 9, 10
 _FORGEABLE_HASHES = {"md5", "sha1"}
@@ -273,8 +271,7 @@ def _refusal(error: crypto.X509StoreContextError) -> CertificateRefusal:
         return CertificateRefusal("chain", _TEXTS.get(code, f"Your certificate cannot be verified: {said}"))
     state = "has expired" if code == _EXPIRED_CODE else "is not active yet"
     try:
-        der = crypto.dump_certificate(crypto.FILETYPE_ASN1, error.certificate)
-        name = read_subject(der).rfc4514_string()
+        name = read_subject(crypto.dump_certificate(crypto.FILETYPE_ASN1, error.certificate)).rfc4514_string()
     except ValueError:
         name = "a name that cannot be read"
     return CertificateRefusal("chain", f"Your certificate is of a CA whose own {state}: {name}")

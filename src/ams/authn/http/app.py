@@ -27,7 +27,6 @@ from ams.storage.audit.trail import Trail
 from ams.web.answers import Refusal
 from ams.wire.actions import SMALL_BODY
 
-DEADLINE_SECONDS = 14.0  # for a whole request: below the 15 s for sending an answer (15, A18)
 MAX_BUFFERED_BYTES = 64 * 2**20
 REQUEST_ID = b"x-request-id"
 ANY_ORIGIN: Header = (b"access-control-allow-origin", b"*")
@@ -45,13 +44,7 @@ class AuthnApp:
     """API v1 of the certificate service."""
 
     def __init__(
-        self,
-        handlers: Handlers,
-        trail: Trail,
-        clock: Clock,
-        *,
-        deadline_seconds: float = DEADLINE_SECONDS,
-        body_seconds: float = DEADLINE_SECONDS,
+        self, handlers: Handlers, trail: Trail, clock: Clock, *, deadline_seconds: float, body_seconds: float
     ) -> None:
         self._gate, self._trail, self._clock, self._deadline = handlers.gate, trail, clock, deadline_seconds
         self._bodies = Bodies(SMALL_BODY, MAX_BUFFERED_BYTES, body_seconds)

@@ -148,8 +148,8 @@ class _Records(Generic[R]):
     def _write(self, connection: sa.Connection, statement: sa.Insert | sa.Update, of: R, **fixed: object) -> None:
         connection.execute(statement.values(**fixed, **self._row(of)))
 
-    def _check(self, connection: sa.Connection, wanted: R, present: R | None) -> None:
-        """Refuse a record that cannot be stored; `present` is None for a new one."""
+    def _check(self, connection: sa.Connection, new: R, old: R | None) -> None:
+        """Refuse a record that cannot be stored; `old` is None for a new one."""
         raise NotImplementedError
 
     def _invalidation(self, _: R) -> Invalidation:
@@ -181,12 +181,12 @@ class ServiceTypeRecords(_Records[values.ServiceType]):
         """Return a service type, or None."""
         return await self._read_one(service_types.c.uuid == uuid)
 
-    def _check(self, connection: sa.Connection, wanted: values.ServiceType, present: values.ServiceType | None) -> None:
-        has_new_name = present is None or present.name != wanted.name
-        if has_new_name and _exists(connection, service_types.c.number, service_types.c.name == wanted.name):
-            raise AlreadyExists(f"service-type object with name: {wanted.name} already exists")
-        if present is not None:
-            _require_reachable(connection, present, wanted)
+    def _check(self, connection: sa.Connection, new: values.ServiceType, old: values.ServiceType | None) -> None:
+        has_new_name = old is None or old.name != new.name
+        if has_new_name and _exists(connection, service_types.c.number, service_types.c.name == new.name):
+            raise AlreadyExists(f"service-type object with name: {new.name} already exists")
+        if old is not None:
+            _require_reachable(connection, old, new)
 
     def _write(
         self, connection: sa.Connection, statement: sa.Insert | sa.Update, of: values.ServiceType, **fixed: object
@@ -230,16 +230,16 @@ def _type_by_uuid(connection: sa.Connection, uuid: str) -> values.ServiceType | 
     return next(iter(ServiceTypeRecords._read_rows(connection, rows)), None)
 
 
-def _require_reachable(connection: sa.Connection, present: values.ServiceType, changed: values.ServiceType) -> None:
-    methods, name = auth_methods.c.service_uuid == present.uuid, present.name
-    if changed.auth_method != present.auth_method and _exists(connection, auth_methods.c.number, methods):
+def _require_reachable(connection: sa.Connection, old: values.ServiceType, new: values.ServiceType) -> None:
+    methods, name = auth_methods.c.service_uuid == old.uuid, old.name
+    if new.auth_method != old.auth_method and _exists(connection, auth_methods.c.number, methods):
         raise Conflict(f"auth_method of service-type {name} is in use: delete its auth methods first")
-    for host in present.hosts:
+    for host in old.hosts:
         is_used = (
-            _exists(connection, table.c.number, table.c.service_uuid == present.uuid, table.c.host == host)
+            _exists(connection, table.c.number, table.c.service_uuid == old.uuid, table.c.host == host)
             for table in (auth_methods, bindings)
         )
-        if host not in changed.hosts and any(is_used):
+        if host not in new.hosts and any(is_used):
             raise Conflict(f"host {host} of service-type {name} is in use: delete its auth method and bindings first")
 
 
@@ -264,16 +264,16 @@ class AuthMethodRecords(_Records[values.AuthMethod]):
         own = (auth_methods.c.service_uuid == service_uuid, auth_methods.c.host == host)
         return await self._by_host.find((service_uuid, host), lambda: self._read_one(*own))
 
-    def _check(self, connection: sa.Connection, wanted: values.AuthMethod, present: values.AuthMethod | None) -> None:
-        if (service_type := _type_by_uuid(connection, wanted.service_uuid)) is None:
+    def _check(self, connection: sa.Connection, new: values.AuthMethod, old: values.AuthMethod | None) -> None:
+        if (service_type := _type_by_uuid(connection, new.service_uuid)) is None:
             raise NotFound(values.SERVICE_TYPE_GONE)
-        if service_type.auth_method != wanted.type:  # logins could not use it
+        if service_type.auth_method != new.type:  # logins could not use it
             raise Conflict(f"service-type {service_type.name} has auth_method: {service_type.auth_method}")
-        if present is not None and (wanted.service_uuid, wanted.host) == (present.service_uuid, present.host):
+        if old is not None and (new.service_uuid, new.host) == (old.service_uuid, old.host):
             return
-        same = (auth_methods.c.service_uuid == wanted.service_uuid, auth_methods.c.host == wanted.host)
+        same = (auth_methods.c.service_uuid == new.service_uuid, auth_methods.c.host == new.host)
         if _exists(connection, auth_methods.c.number, *same):
-            raise AlreadyExists(f"Auth method object with host: {wanted.host} already exists")
+            raise AlreadyExists(f"Auth method object with host: {new.host} already exists")
 
     def _row(self, of: values.AuthMethod) -> dict[str, object]:
         kept = msgspec.json.encode(_Kept(of.access_key, dict(of.headers))).decode()
@@ -303,11 +303,9 @@ class BindingRecords(_Records[values.SubjectBinding]):
         """Return a binding, or None."""
         return await self._read_one(bindings.c.name == name)
 
-    async def for_login(
-        self, identifier: str, service_uuid: str, host: str, auth_type: str
-    ) -> values.SubjectBinding | None:
+    async def for_login(self, dn: str, service_uuid: str, host: str, auth_type: str) -> values.SubjectBinding | None:
         """Return the binding of a subject, or None; cached, so `last_auth` may be older."""
-        login = _login(service_uuid, host, auth_type, identifier)
+        login = _login(service_uuid, host, auth_type, dn)
         return await self._by_login.find(login, lambda: self._read_one(bindings.c.login == login))
 
     async def of_host(self, service_uuid: str, host: str, page: PageRequest) -> Page[values.SubjectBinding]:
@@ -326,17 +324,15 @@ class BindingRecords(_Records[values.SubjectBinding]):
         noted = noted.values(last_auth=at, subject_sha256=subject_sha256)
         return await self._database.change(noted, self._invalidation(known), grows=False) > 0
 
-    def _check(
-        self, connection: sa.Connection, wanted: values.SubjectBinding, present: values.SubjectBinding | None
-    ) -> None:
-        login = _login_of(wanted)
+    def _check(self, connection: sa.Connection, new: values.SubjectBinding, old: values.SubjectBinding | None) -> None:
+        login = _login_of(new)
         # For each of the four fields: a moved binding may collide with another one (15, A4).
-        moves = present is None or _login_of(present) != login
+        moves = old is None or _login_of(old) != login
         if moves and _exists(connection, bindings.c.number, bindings.c.login == login):
-            raise AlreadyExists(f"binding object with auth_identifier: {wanted.auth_identifier} already exists")
-        has_new_name = present is None or present.name != wanted.name
-        if has_new_name and _exists(connection, bindings.c.number, bindings.c.name == wanted.name):
-            raise AlreadyExists(f"binding object with name: {wanted.name} already exists")
+            raise AlreadyExists(f"binding object with auth_identifier: {new.auth_identifier} already exists")
+        has_new_name = old is None or old.name != new.name
+        if has_new_name and _exists(connection, bindings.c.number, bindings.c.name == new.name):
+            raise AlreadyExists(f"binding object with name: {new.name} already exists")
 
     def _invalidation(self, known: values.SubjectBinding) -> Invalidation:
         return Invalidation(BINDING, (_login_of(known),))

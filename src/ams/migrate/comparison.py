@@ -19,9 +19,7 @@ from ams.wire.actions import ACTIONS
 
 MAX_SAME_NAME_ITEMS = 4  # compared items of one name in a list
 EXAMPLE_CHARACTERS = 80  # of an example of each side
-SECRETS = frozenset(
-    {"token", "activation_token", "verificationHash", "mattermostUrl", "authorizationHeader.value", "key"}
-)
+SECRETS = {"token", "activation_token", "verificationHash", "mattermostUrl", "authorizationHeader.value", "key"}
 """Fields whose values are never shown, by name or by parent and name."""
 
 

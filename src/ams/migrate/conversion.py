@@ -310,9 +310,7 @@ class _Conversion:
             return None
         return project, name
 
-    def _group_by_name(
-        self, kind: str, documents: Sequence[Document]
-    ) -> Iterator[tuple[Place, Place, Sequence[Document]]]:
+    def _group_by_name(self, kind: str, documents: Sequence[Document]) -> Iterator[tuple[Place, Place, list[Document]]]:
         """Yield old place, new place and documents of each converted item: a name may have two documents."""
         groups: dict[Place, list[Document]] = defaultdict(list)
         for each in documents:

@@ -67,9 +67,8 @@ class Proxy:
         until = time.monotonic() + seconds
         while self._backend(service)["status"] != "UP":
             if time.monotonic() > until:
-                raise Unusable(
-                    f"haproxy does not see the {service} service serve: see its log, and the checks it makes"
-                )
+                remedy = "see its log, and the checks it makes"
+                raise Unusable(f"haproxy does not see the {service} service serve: {remedy}")
             await asyncio.sleep(DRAIN_PAUSE)
 
     def _backend(self, service: Service) -> dict[str, str]:

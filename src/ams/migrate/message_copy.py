@@ -134,8 +134,7 @@ class Copying:
         copied = dict(await each_of(topics, lambda topic: self._copy(topic, plan.oddities, at_end)))
         for place in self._there - {each.topic for _, each in copied.values()}:
             await self._log.drop(place)  # its topic is gone, or was made again
-        loaded = {name: each for name, (_, each) in copied.items()}
-        return Copied(sum(new for new, _ in copied.values()), loaded)
+        return Copied(sum(new for new, _ in copied.values()), {name: each for name, (_, each) in copied.items()})
 
     def _places(self, topic: MovedTopic) -> list[TopicId]:
         """Return the logs of a topic, newest last: it gets a new one each time it is made again."""

@@ -59,8 +59,7 @@ class OldService(AbstractAsyncContextManager["OldService"]):
                 "the token of AMS_MIGRATE_TOKEN must be a service_admin's"
             ) from None
         except ClientError as error:
-            where = f"the old service cannot be read: {call.method} {call.path}: {error.message}"
-            raise Unavailable(where) from None
+            raise Unavailable(f"the old service cannot be read: {call.method} {call.path}: {error.message}") from None
 
 
 async def each_of(items: Iterable[S], work: Callable[[S], Awaitable[T]], at_once: int = _CONCURRENT_ITEMS) -> list[T]:
@@ -89,10 +88,8 @@ class Side(AbstractAsyncContextManager["Side"]):
 
     def __init__(self, endpoint: str, token: str, ca: str | None = None) -> None:
         """Raise `InvalidInput` for an invalid endpoint or token, `Unusable` for an invalid CA file."""
-        self.endpoint = base(endpoint)
-        self.token = token
-        trusted = trust(self.endpoint, ca, None, None)
-        arguments = httpx_arguments(self.endpoint, token, trusted, 30.0)
+        self.endpoint, self.token = base(endpoint), token
+        arguments = httpx_arguments(self.endpoint, token, trust(self.endpoint, ca, None, None), 30.0)
         arguments["headers"] = {}
         arguments["limits"] = httpx.Limits(max_connections=MAX_REQUESTS, max_keepalive_connections=MAX_REQUESTS)
         self._http = httpx.AsyncClient(**arguments)
@@ -111,17 +108,13 @@ class Side(AbstractAsyncContextManager["Side"]):
                 return
         raise NotAuthenticated(f"{self.endpoint} does not know the token it is asked with", 401, "UNAUTHORIZED")
 
-    async def ask(self, target: str, headers: Mapping[str, str] | None) -> ServiceAnswer:
-        """Send a GET with a client's headers, or with our token. Raises `Unreachable`, `AnswerTooLarge`."""
-        return await (self.ask_as(target, self.token) if headers is None else self._get(target, headers))
-
-    async def ask_as(self, target: str, token: str) -> ServiceAnswer:
-        """Send a GET with a token. Raises `Unreachable`, `AnswerTooLarge`."""
-        if self._in_query or not fits_header(token):
-            return await self._get(f"{target}{'&' if '?' in target else '?'}key={quote(token, safe='')}", {})
-        return await self._get(target, {"x-api-key": token})
-
-    async def _get(self, target: str, headers: Mapping[str, str]) -> ServiceAnswer:
+    async def ask(self, target: str, headers: Mapping[str, str] | None, token: str = "") -> ServiceAnswer:
+        """Send a GET with a client's headers, or with a token or ours. Raises `Unreachable`, `AnswerTooLarge`."""
+        token = token or self.token
+        if headers is None and (self._in_query or not fits_header(token)):
+            target, headers = f"{target}{'&' if '?' in target else '?'}key={quote(token, safe='')}", {}
+        elif headers is None:
+            headers = {"x-api-key": token}
         url = self._http.base_url.copy_with(raw_path=quote(target, safe=_SAFE).encode())
         try:
             async with self._http.stream("GET", url, headers=headers) as came:

@@ -75,8 +75,7 @@ class _Returning:
         self._done = self._expected = 0
 
     async def look(self) -> Sequence[_Since]:
-        found = await each_of(self._found.topics, self._since)
-        return [each for each in found if each is not None]
+        return [each for each in await each_of(self._found.topics, self._since) if each is not None]
 
     async def check_still(self, since: Sequence[_Since]) -> None:
         """Raise `Unusable` if somebody published here meanwhile, or the old service has other messages."""

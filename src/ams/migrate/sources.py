@@ -159,11 +159,8 @@ class Kafka(contextlib.AbstractAsyncContextManager["Kafka"]):
 
     async def look(self) -> None:
         """Refresh topics and bounds. Raises `Unavailable`."""
-        try:
-            async with self._reader() as consumer:
-                await self._look(consumer)
-        except KafkaError as error:
-            raise Unavailable(f"Kafka cannot be read: {error}") from None
+        async with self._reader() as consumer:
+            await self._look(consumer)
 
     async def _look(self, consumer: AIOKafkaConsumer) -> None:
         admin = AIOKafkaAdminClient(bootstrap_servers=self._servers)
@@ -224,26 +221,23 @@ class Kafka(contextlib.AbstractAsyncContextManager["Kafka"]):
 
     @contextlib.asynccontextmanager
     async def _reader(self) -> AsyncIterator[AIOKafkaConsumer]:
-        """Yield a consumer of its own: several topics may be read in parallel."""
-        if self._idle:
-            consumer = self._idle.pop()
-        else:
-            consumer = AIOKafkaConsumer(
-                bootstrap_servers=self._servers,
-                enable_auto_commit=False,
-                auto_offset_reset="none",
-                max_partition_fetch_bytes=FETCH_BYTES,
-                fetch_max_wait_ms=FETCH_WAIT_MS,
-            )
-            self._consumers.append(consumer)
-            try:
-                await consumer.start()
-            except KafkaError as error:
-                raise Unavailable(f"Kafka cannot be read: {error}") from None
+        """Yield a consumer of its own: several topics may be read in parallel. Raises `Unavailable`."""
         try:
-            yield consumer
-        finally:
-            self._idle.append(consumer)
+            if self._idle:
+                consumer = self._idle.pop()
+            else:
+                consumer = AIOKafkaConsumer(
+                    bootstrap_servers=self._servers, enable_auto_commit=False, auto_offset_reset="none",
+                    max_partition_fetch_bytes=FETCH_BYTES, fetch_max_wait_ms=FETCH_WAIT_MS,
+                )  # fmt: skip
+                self._consumers.append(consumer)
+                await consumer.start()
+            try:
+                yield consumer
+            finally:
+                self._idle.append(consumer)
+        except KafkaError as error:
+            raise Unavailable(f"Kafka cannot be read: {error}") from None
 
 
 def read_part(servers: str, topic: str, start: int, end: int) -> DecodedPart:

@@ -102,7 +102,7 @@ async def _compare_answers(target: str, what: str, token: str, old: Side, new: S
     if read is None:
         return []
     try:
-        one, other = await asyncio.gather(*(side.ask_as(target, token or side.token) for side in (old, new)))
+        one, other = await asyncio.gather(*(side.ask(target, None, token) for side in (old, new)))
     except AnswerTooLarge:
         return [Difference(what, "an answer that is too large to compare", "")]
     secrets = (token, old.token, new.token)

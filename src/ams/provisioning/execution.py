@@ -50,9 +50,7 @@ def both(ams: Ask, certificates: Ask) -> Ask:
     return lambda call: certificates(call) if authn.is_for_authn(call) else ams(call)
 
 
-def carry_out(
-    steps: Sequence[Step], ask: Ask, tokens: Tokens, plan_again: Callable[[], Sequence[Step]], note: Note
-) -> None:
+def carry_out(steps: list[Step], ask: Ask, tokens: Tokens, plan_again: Callable[[], list[Step]], note: Note) -> None:
     """Do steps in order; plan again after concurrent changes. Raises the first `ClientError`."""
     for _ in range(ROUNDS):
         if not CarryingOut(ask, note, tokens).run(steps).overtaken:

@@ -21,7 +21,8 @@ import httpx
 from defusedxml.common import DefusedXmlException
 from defusedxml.ElementTree import fromstring
 
-from ams.client.transport import LOOPBACK, proxy_to
+from ams.client.errors import Unusable
+from ams.client.transport import LOOPBACK, proxy_to, trust
 from ams.core.errors import BadSettings, ServiceFailed, ServiceTimeout
 from ams.core.urls import without_credentials
 
@@ -189,17 +190,12 @@ def _safe_address(address: str) -> str:
 
 
 def _trust(ca: str, cert: str, key: str) -> ssl.SSLContext:
-    folder = os.path.isdir(ca)
+    folder = ca if os.path.isdir(ca) else None
     try:
-        context = ssl.create_default_context(cafile=None if folder else ca or None, capath=ca if folder else None)
-    except OSError as error:
-        raise BadSettings(f"CA file {ca}: {error.strerror or 'not a certificate in PEM form'}") from error
-    if cert:
-        try:
-            context.load_cert_chain(cert, key or None)
-        except OSError as error:
-            reason = error.strerror if error.filename else None
-            raise BadSettings(f"client certificate {cert}: {reason or 'not a certificate with its key'}") from error
+        context = trust("https:", None if folder else ca or None, cert or None, key or None, folder)
+    except Unusable as error:
+        raise BadSettings(error.message) from error
+    assert context is not None  # as it is for https
     return context
 
 

@@ -42,12 +42,10 @@ class PlanOptions:
 def plan(declared: Declared, existing: Existing, options: PlanOptions = PlanOptions()) -> list[Step]:
     """Return the steps in order. Raises `BadDocument` for missing references and impossible changes."""
     removed = {**declared.gone, **(_surplus(declared, existing) if options.prune else {})}
-    for reference in declared.references:
-        target = reference.target
+    for place, target in declared.references:
         if target not in declared.fields and (target not in existing.fields or target in removed):
-            raise bad(reference.place, f"{target} is neither declared nor there")
-    in_order = declared.in_order
-    keys = declared.fields if in_order else sorted(declared.fields, key=lambda key: _ORDER.index(key.kind))
+            raise bad(place, f"{target} is neither declared nor there")
+    keys = declared.fields if declared.in_order else sorted(declared.fields, key=lambda key: _ORDER.index(key.kind))
     steps = [step for key in keys if (step := _step(key, declared, existing, options))]
     last_first = sorted(removed, key=lambda key: (-_ORDER.index(key.kind), key))
     return steps + [Step(StepSign.REMOVE, key, removed[key]) for key in last_first]
@@ -274,15 +272,13 @@ class _State:
             yield ResourceKind.SCHEMA.key(short_name(schema.name), project), fields
 
     def _topics(self, project: str) -> Iterator[tuple[ResourceKey, Fields]]:
-        pages = self._pages(functools.partial(wire.list_topics, project))
-        for topic in (each for page in pages for each in page.topics):
+        for topic in self._items("topics", functools.partial(wire.list_topics, project)):
             key = ResourceKind.TOPIC.key(short_name(topic.name), project)
             fields = {"schema": short_name(topic.schema), "retention": topic.retention_seconds}
             yield key, fields | self._access(key, wire.get_topic_acl)
 
     def _subscriptions(self, project: str) -> Iterator[tuple[ResourceKey, Fields]]:
-        pages = self._pages(functools.partial(wire.list_subscriptions, project))
-        for subscription in (each for page in pages for each in page.subscriptions):
+        for subscription in self._items("subscriptions", functools.partial(wire.list_subscriptions, project)):
             key = ResourceKind.SUBSCRIPTION.key(short_name(subscription.name), project)
             letters = subscription.dead_letter_policy
             fields = {
@@ -320,14 +316,13 @@ class _State:
         return Existing(fields, uuids={user.name: user.uuid for user in users})
 
     def _users(self, project: str) -> list[wire.User]:
-        pages = self._pages(lambda **page: wire.list_members(project, details=True, **page))
-        return [user for page in pages for user in page.users]
+        return list(self._items("users", functools.partial(wire.list_members, project, details=True)))
 
-    def _pages(self, call: Callable[..., Call[Any]]) -> Iterator[Any]:
+    def _items(self, name: str, call: Callable[..., Call[Any]]) -> Iterator[Any]:
         token = ""
         while True:
             page = self._ask(call(page_size=_PAGE, page_token=token))
-            yield page
+            yield from getattr(page, name)
             token = page.next_page_token
             if not token:
                 return

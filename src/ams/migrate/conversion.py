@@ -32,6 +32,7 @@ MAX_TIME_MS = 253_402_300_799_999  # the end of the year 9999
 _EPOCH, _MILLISECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(milliseconds=1)
 _KINDS: Mapping[str, Literal["json", "avro"]] = {"json": "json", "avro": "avro"}
 _DECIDED: Mapping[str, Literal["accepted", "declined"]] = {"accepted": "accepted", "declined": "declined"}
+_PERSON = ("email", "first_name", "last_name", "organization", "description")
 MAX_COUNT = 2**53  # larger numbers are invalid
 
 
@@ -241,7 +242,7 @@ class _Conversion:
                 service_roles=tuple(_items(each, "service_roles", str)),
                 created_on=self._creation_time(f"user {name}", each),
                 modified_on=_time(each, "modified_on"),
-                **_person(each),
+                **_texts(each, *_PERSON),
             )
         creators = {name: self._user(_text(each, "created_by")) for name, each in self._kept}
         self._done.users = _by_creators(made, creators)
@@ -445,12 +446,9 @@ class _Conversion:
             header_value=_text(each, "authorization_header") if autogen else "",
             retry_policy=policy if policy in ("linear", "slowstart") else "linear",
             retry_period=max(_number(each, "retry_period"), 0),
-            verification_hash=_text(each, "verification_hash"),
             verified=bool(each.get("verified")),
-            mattermost_url=_text(each, "mattermost_url"),
-            mattermost_username=_text(each, "mattermost_username"),
-            mattermost_channel=_text(each, "mattermost_channel"),
             base64_decode=bool(each.get("base_64_decode")),
+            **_texts(each, "verification_hash", "mattermost_url", "mattermost_username", "mattermost_channel"),
         )
 
     def _convert_registrations(self) -> None:
@@ -468,12 +466,10 @@ class _Conversion:
                     name=name,
                     id=self._id("registration", name, _text(each, "uuid")),
                     status=decided or "pending",
-                    activation_token=_text(each, "activation_token"),
-                    decline_comment=_text(each, "decline_comment"),
                     registered_at=_text_time(each, "registered_at"),
                     modified_at=_text_time(each, "modified_at"),
                     modified_by=self._user(_text(each, "modified_by")),
-                    **_person(each),
+                    **_texts(each, *_PERSON, "activation_token", "decline_comment"),
                 )
             )
         self._done.registrations = made[::-1]
@@ -524,8 +520,8 @@ def _text_time(each: Document, name: str) -> int | None:
         return None
 
 
-def _person(each: Document) -> dict[str, str]:
-    return {name: _text(each, name) for name in ("email", "first_name", "last_name", "organization", "description")}
+def _texts(each: Document, *names: str) -> dict[str, str]:
+    return {name: _text(each, name) for name in names}
 
 
 def _by_creators(made: Mapping[str, export.User], creators: Mapping[str, str | None]) -> list[export.User]:

@@ -70,10 +70,10 @@ class Doubt(Exception):
         self.source, self.error = source, error
 
     @classmethod
-    def unreachable(cls, url: str) -> Self:
-        """Return the doubt about a list that cannot be fetched (contract 9.3)."""
+    def unreachable(cls, url: str, what: str = "CRL") -> Self:
+        """Return the doubt about a list that cannot be fetched, or a responder that does not answer (contract 9.3)."""
         url = without_credentials(url)
-        return cls(url, Unavailable(f"Could not access CRL {url}"))
+        return cls(url, Unavailable(f"Could not access {what} {url}"))
 
     @classmethod
     def wrong_scope(cls, source: str, why: str) -> Self:

@@ -520,7 +520,7 @@ def _text_time(each: Document, name: str) -> int | None:
         return None
 
 
-def _texts(each: Document, *names: str) -> dict[str, str]:
+def _texts(each: Document, *names: str) -> dict[str, Any]:
     return {name: _text(each, name) for name in names}
 
 

@@ -129,7 +129,7 @@ class Copying:
 
     async def _copy_topics(self, plan: Converted, *, at_end: bool) -> Copied:
         topics = plan.topics
-        await self._make({self._unused_topic_id(each): each for each in topics if not self._places(each)})
+        await self._make([each for each in topics if not self._places(each)])
         self._expected, self._done = plan.messages, 0
         copied = dict(await each_of(topics, lambda topic: self._copy(topic, plan.oddities, at_end)))
         for place in self._there - {each.topic for _, each in copied.values()}:
@@ -140,10 +140,12 @@ class Copying:
         """Return the logs of a topic, newest last: it gets a new one each time it is made again."""
         return [each for each in _identities(topic) if each in self._there]
 
-    async def _make(self, new: Mapping[TopicId, MovedTopic]) -> None:
+    async def _make(self, topics: Sequence[MovedTopic]) -> list[TopicId]:
+        new = {self._unused_topic_id(each): each for each in topics}
         self._note({topic_id_text(place): Note(topic.kafka, topic.bounds.end) for place, topic in new.items()})
         await asyncio.gather(*map(self._create, new, new.values()))
         self._there |= new.keys()
+        return list(new)
 
     def _note(self, notes: Mapping[str, Note]) -> None:
         """Change notes, durably: before a log is made, or ends in a placeholder."""
@@ -159,14 +161,14 @@ class Copying:
     async def _copy(self, topic: MovedTopic, oddities: list[Oddity], at_end: bool) -> tuple[Name, tuple[int, Loaded]]:
         place = self._places(topic)[-1]
         if await self._needs_new_log(place, topic):
-            place = await self._begin_again(topic)
+            [place] = await self._make([topic])
         try:
             new = await self._go_on(place, topic, oddities, at_end)
         except MadeAgain:
             if self._is_filled:
                 what = f"{topic.what} has other messages here"
                 raise Unusable(f"{what}: the new service was used since it was filled") from None
-            place = await self._begin_again(topic)
+            [place] = await self._make([topic])
             new = await self._go_on(place, topic, oddities, at_end)
         self._done += topic.bounds.end - topic.bounds.first
         self._progress(self._done, self._expected)
@@ -184,11 +186,6 @@ class Copying:
             return False
         stands_in = self._notes[topic_id_text(place)].stand_in == end - 1
         return stands_in or self._source.bounds(topic.kafka).first == topic.bounds.end
-
-    async def _begin_again(self, topic: MovedTopic) -> TopicId:
-        place = self._unused_topic_id(topic)
-        await self._make({place: topic})
-        return place
 
     def _unused_topic_id(self, topic: MovedTopic) -> TopicId:
         for each in _identities(topic):

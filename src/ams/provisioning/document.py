@@ -11,19 +11,18 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ams.client.wire import authn
-from ams.core.ack_ids import MAX_ACK_DEADLINE
-from ams.core.clock import utc_text
+from ams.core import parallel_options
+from ams.core.ack_ids import MAX_ACK_DEADLINE, MIN_ACK_DEADLINE
+from ams.core.clock import seconds_span, seconds_text, utc_text
 from ams.core.distinguished_names import normalise_name
-from ams.core.errors import BadDocument
+from ams.core.errors import BadDocument, InvalidInput
 from ams.core.names import MAX_NAME, is_name, is_resource_name
 from ams.core.parallel_options import ORDERED, PARALLEL
 from ams.core.quotas import MAX_LIMIT, QUOTAS
 from ams.core.rights import is_resource
 from ams.core.settings import retention_seconds, size_number
 from ams.core.yaml_tree import FileLine, Value, bad, read_capped, read_tree
-from ams.provisioning import parallel
 from ams.provisioning.declarations import Declared, Fields, Reference, ResourceKey, ResourceKind
-from ams.provisioning.parallel import text_as
 from ams.wire.projects import DEFINITION
 
 ALL = "all"  # a token with all rights of its user
@@ -210,13 +209,99 @@ def _limit(value: Value) -> int:
     return limit
 
 
-_retention, _text_or_none = text_as(retention_seconds), text_as(str, optional=True)
+def _text_as(read: Callable[[str], Any], *, optional: bool = False) -> Callable[[Value], Any]:
+    """Return a reader that applies `read` to a text and reports its error; null of an optional one is empty."""
+
+    def reader(value: Value) -> Any:
+        try:
+            return "" if optional and value.is_null else read(value.text())
+        except (ValueError, InvalidInput) as error:
+            raise bad(value.place, str(error)) from None
+
+    return reader
+
+
+_retention, _text_or_none, _span = _text_as(retention_seconds), _text_as(str, optional=True), _text_as(seconds_span)
+
+
+def _check_options(value: Value, options: parallel_options.ParallelOptions) -> None:
+    try:
+        parallel_options.check(options)
+    except InvalidInput as error:
+        raise bad(value.place, error.message) from None
+
+
+def _backoff(value: Value) -> Fields:
+    if value.is_null:
+        return {}
+    said = value.mapping(("minimumBackoff", "maximumBackoff"))
+    minimum = _span(said["minimumBackoff"]) if "minimumBackoff" in said else parallel_options.DEFAULT_MINIMUM
+    maximum = _span(said["maximumBackoff"]) if "maximumBackoff" in said else parallel_options.DEFAULT_MAXIMUM
+    _check_options(value, parallel_options.ParallelOptions(parallel_options.RetryPolicy(minimum, maximum)))
+    return {"minimumBackoff": seconds_text(minimum), "maximumBackoff": seconds_text(maximum)}
+
+
+def _dead_letters(value: Value) -> Fields:
+    if value.is_null:
+        return {}
+    said = value.mapping(("deadLetterTopic", "maxDeliveryAttempts"))
+    if "deadLetterTopic" not in said:
+        raise bad(value.place, parallel_options.NO_DEAD_LETTER_TOPIC)
+    attempts, limits = parallel_options.DEFAULT_ATTEMPTS, (parallel_options.MIN_ATTEMPTS, parallel_options.MAX_ATTEMPTS)
+    if "maxDeliveryAttempts" in said:
+        attempts = said["maxDeliveryAttempts"].number(*limits)
+    return {"deadLetterTopic": said["deadLetterTopic"].text(), "maxDeliveryAttempts": attempts}
+
+
+def _filter(text: str) -> str:
+    parallel_options.check(parallel_options.ParallelOptions(filter=text))
+    return text
+
+
+def _expiration(value: Value) -> Fields:
+    said = value.mapping(("ttl",))
+    if not said:
+        return {}
+    ttl = _span(said["ttl"])
+    _check_options(value, parallel_options.ParallelOptions(expiration_ttl=ttl))
+    return {"ttl": seconds_text(ttl)}
+
+
+def _message_retention(text: str) -> str:
+    retention = seconds_span(text)
+    parallel_options.check(parallel_options.ParallelOptions(message_retention=retention))
+    return seconds_text(retention)
+
+
+PARALLEL_OPTIONS: Readers = {
+    "retryPolicy": _backoff,
+    "deadLetterPolicy": _dead_letters,
+    "filter": _text_as(_filter, optional=True),
+    "enableMessageOrdering": Value.switch,
+    "enableExactlyOnceDelivery": Value.switch,
+    "retainAckedMessages": Value.switch,
+    "expirationPolicy": _expiration,
+    "messageRetentionDuration": _text_as(_message_retention, optional=True),
+}
+"""Spelled as in the API, spans as the service writes them; `{}` and an empty text mean unset."""
+
+
+def _check_type(said: Mapping[str, Value], found: Fields) -> None:
+    # An ordered subscription has no such options, and a parallel one no deadline as short as an ordered one.
+    if found.get("type") == PARALLEL:
+        if found.get("ackDeadline", MIN_ACK_DEADLINE) < MIN_ACK_DEADLINE:
+            raise bad(said["ackDeadline"].place, f"a parallel subscription has {MIN_ACK_DEADLINE} seconds or more")
+        return
+    for name in PARALLEL_OPTIONS:
+        if name in said:
+            raise bad(said[name].place, f"{name} is of parallel subscriptions: say type: parallel")
+
 
 USER: Readers = {
     **dict.fromkeys(("email", "first_name", "last_name", "organization", "description"), _some_text),
     "service_roles": _names,
 }
-_TOKEN: Readers = {"expires_on": text_as(utc_text, optional=True), "rights": _rights}
+_TOKEN: Readers = {"expires_on": _text_as(utc_text, optional=True), "rights": _rights}
 PROJECT: Readers = {
     "description": _some_text,
     "retention": _retention,
@@ -230,7 +315,7 @@ _SUBSCRIPTION: Readers = {
     "push": push_fields,
     "access": _names,
     "type": lambda value: value.one_of(ORDERED, PARALLEL),
-    **parallel.OPTIONS,
+    **PARALLEL_OPTIONS,
 }
 ISSUER: Readers = {
     **dict.fromkeys(("url", "jwks_url", "introspection_url", "client_id"), _text_or_none),
@@ -249,8 +334,8 @@ SERVICE_TYPE: Readers = {
 }
 _BINDING: Readers = {
     **dict.fromkeys(("service_type", "host", "user", "unique_key", "auth_type"), Value.text),
-    "auth_identifier": text_as(normalise_name),
-    "issuer": text_as(normalise_name, optional=True),
+    "auth_identifier": _text_as(normalise_name),
+    "issuer": _text_as(normalise_name, optional=True),
 }
 _PUSH_OF_BOTH: Readers = {
     "type": Value.text,
@@ -377,7 +462,7 @@ class _Reading:
             self._refer(project, each)
         for key, each in self._resources(said, "subscriptions", project, ResourceKind.SUBSCRIPTION):
             found = _fields(each, _SUBSCRIPTION, "a subscription must name its {}", ("topic",))
-            parallel.check_type(each.mapping(), found)
+            _check_type(each.mapping(), found)
             self._add(key, each, found)
             self._refer(project, each)
 

@@ -11,11 +11,11 @@ from ams.client import errors, wire
 from ams.client.connection import read_secret
 from ams.client.wire import Call, authn
 from ams.core.errors import BadSettings
+from ams.core.parallel_options import PARALLEL
 from ams.core.quotas import QUOTAS
 from ams.core.settings import environment
-from ams.provisioning import parallel
 from ams.provisioning.declarations import Ask, Existing, Fields, Note, ResourceKey, ResourceKind, Step, StepSign
-from ams.provisioning.document import ALL, ISSUER, SECRETS, TOKEN_FILE
+from ams.provisioning.document import ALL, ISSUER, PARALLEL_OPTIONS, SECRETS, TOKEN_FILE
 
 ROUNDS, LIST_ROUNDS = 4, 5  # maximum tries of a plan, and of an access list, under concurrent changes
 
@@ -229,9 +229,9 @@ class CarryingOut:
             return
         if "ackDeadline" in said:
             self._send(wire.modify_ack_deadline(project, name, said["ackDeadline"]))
-        changes = parallel.changes(said)
-        if changes is not None:
-            self._send(wire.update_subscription(project, name, changes))
+        options = _parallel_options(said)
+        if options:
+            self._send(wire.update_subscription(project, name, msgspec.convert(options, wire.SubscriptionChanges)))
         if "access" in said:
             self._send(wire.modify_subscription_acl(project, name, said["access"]))
         if "push" in said:
@@ -241,10 +241,10 @@ class CarryingOut:
     def _new_subscription(self, project: str, name: str, said: Fields) -> None:
         deadline, access, push = said.get("ackDeadline"), said.get("access"), _push_config(said)
         # With its push configuration, or not at all: as a pull subscription it would be another (HTTP contract 9.3).
-        call = wire.create_subscription(
-            project, name, said["topic"], ack_deadline=deadline, push=push, parallel=parallel.options_to_create(said)
-        )
-        self._send(call)
+        is_parallel = said.get("type") == PARALLEL
+        options = msgspec.convert(_parallel_options(said), wire.ParallelOptions) if is_parallel else None
+        topic = said["topic"]
+        self._send(wire.create_subscription(project, name, topic, ack_deadline=deadline, push=push, parallel=options))
         if deadline == 0:
             # At creation the service reads 0 as nothing said (HTTP contract 9.3).
             self._send(wire.modify_ack_deadline(project, name, 0))
@@ -373,6 +373,10 @@ def _secret(where: Mapping[str, str]) -> str:
 def _push_config(said: Fields) -> wire.PushConfig | None:
     push = said.get("push")
     return msgspec.convert(push, wire.PushConfig) if push else None
+
+
+def _parallel_options(said: Fields) -> dict[str, Any]:
+    return {name: None if said[name] in ({}, "") else said[name] for name in PARALLEL_OPTIONS if name in said}
 
 
 def _to_be_set(step: Step, field: str) -> bool:

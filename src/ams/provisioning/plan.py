@@ -8,13 +8,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import msgspec
+
 from ams.client import wire
 from ams.client.errors import NotAuthenticated, NotFound
 from ams.client.wire import Call, authn
 from ams.client.wire.users import OF_SETTINGS
 from ams.core.errors import BadSettings
+from ams.core.parallel_options import ORDERED
 from ams.core.yaml_tree import bad
-from ams.provisioning import parallel
 from ams.provisioning.declarations import Ask, Declared, Existing, Fields, ResourceKey, ResourceKind, Step, StepSign
 from ams.provisioning.document import ALL, ISSUER, KEY_ID, SECRETS, SERVICE_TYPE, TOKEN_FILE, USER
 from ams.wire.projects import DESCRIPTOR
@@ -23,6 +25,7 @@ T = TypeVar("T")
 _PAGE = 500  # resources per page
 _BINDING_FIELDS = ("host", "auth_identifier", "unique_key", "auth_type", "issuer")
 """Fields of a binding with the same form in files and in the API."""
+_FIXED_FIELDS = ("type", "filter", "enableMessageOrdering")  # fields of a subscription that never change
 _ORDER = list(ResourceKind)
 _REPLACED_KINDS = (ResourceKind.IDENTITY, ResourceKind.TOKEN)
 """Kinds that cannot be altered, only removed and made again: all their fields are needed."""
@@ -81,7 +84,7 @@ def _impossible(kind: ResourceKind, changed: Fields, found: Fields, options: Pla
         return "" if options.renew_tokens else f"is there with {differs}: {remedy}"
     if kind is ResourceKind.ISSUER and found.get("source") == OF_SETTINGS:
         return f"is of the service's settings (issuers_file), where its {', '.join(changed)} must be changed"
-    fixed = [name for name in parallel.IMMUTABLE_FIELDS if kind is ResourceKind.SUBSCRIPTION and name in changed]
+    fixed = [name for name in _FIXED_FIELDS if kind is ResourceKind.SUBSCRIPTION and name in changed]
     if kind is ResourceKind.SERVICE_TYPE and "type" in changed:
         text = f"is of type {found['type']}, and a service type cannot change its type"
     elif "topic" in changed:
@@ -280,12 +283,22 @@ class _State:
     def _subscriptions(self, project: str) -> Iterator[tuple[ResourceKey, Fields]]:
         for subscription in self._items("subscriptions", functools.partial(wire.list_subscriptions, project)):
             key = ResourceKind.SUBSCRIPTION.key(short_name(subscription.name), project)
-            letters = subscription.dead_letter_policy
+            retry, letters = subscription.retry_policy, subscription.dead_letter_policy
+            dead_letter_topic = {"deadLetterTopic": short_name(letters.dead_letter_topic)} if letters else {}
+            expiry = subscription.expiration_policy
             fields = {
                 "topic": short_name(subscription.topic),
                 "ackDeadline": subscription.ack_deadline_seconds,
                 "push": subscription.push_config,
-                **parallel.existing(subscription, short_name(letters.dead_letter_topic) if letters else ""),
+                "type": subscription.type or ORDERED,
+                "retryPolicy": msgspec.to_builtins(retry) if retry else {},
+                "deadLetterPolicy": {**(msgspec.to_builtins(letters) if letters else {}), **dead_letter_topic},
+                "filter": subscription.filter,
+                "enableMessageOrdering": subscription.enable_message_ordering,
+                "enableExactlyOnceDelivery": subscription.enable_exactly_once_delivery,
+                "retainAckedMessages": subscription.retain_acked_messages,
+                "expirationPolicy": msgspec.to_builtins(expiry) if expiry else {},
+                "messageRetentionDuration": subscription.message_retention_duration,
             }
             yield key, fields | self._access(key, wire.get_subscription_acl)
 

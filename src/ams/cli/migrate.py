@@ -330,7 +330,7 @@ def verify(
 
     async def work() -> "Verified":
         async with source.old_source() as old_source, AsyncExitStack() as stack:
-            from ams.migrate.export_writer import plan as planned
+            from ams.migrate.message_copy import plan as planned
             from ams.migrate.requests import Side
             from ams.migrate.verification import verify
 
@@ -358,9 +358,9 @@ app.does("authn")(migrate_authn)
 
 async def _migrate(source: ReferenceOptions, file: str, strict: bool, output: Format) -> None:
     async with source.old_source() as old:
-        from ams.migrate.export_writer import plan as planned
-        from ams.migrate.export_writer import seconds_to_copy
-        from ams.migrate.export_writer import write as written
+        from ams.migrate.message_copy import plan as planned
+        from ams.migrate.message_copy import seconds_to_copy
+        from ams.migrate.message_copy import write as written
 
         found = planned(await old.documents(), old.messages)
         if strict and found.oddities:

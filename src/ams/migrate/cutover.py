@@ -24,8 +24,7 @@ from ams.client.connection import ConnectionSettings
 from ams.client.errors import ClientError, NotAllowed, NotAuthenticated
 from ams.core.errors import Unusable
 from ams.migrate.conversion import Converted
-from ams.migrate.export_writer import plan
-from ams.migrate.message_copy import Copied, Copying
+from ams.migrate.message_copy import Copied, Copying, plan
 from ams.migrate.sources import OpenReference, ReferenceSource
 from ams.migrate.verification import Difference, compare_served, compare_stored
 from ams.storage.files import Disk, write_whole

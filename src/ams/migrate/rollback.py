@@ -17,7 +17,7 @@ from ams.core.errors import Unavailable, Unusable
 from ams.core.messages import parse
 from ams.migrate.conversion import Converted, MovedTopic, Oddity
 from ams.migrate.cutover import Held, Steps, Tell, run_command
-from ams.migrate.export_writer import plan
+from ams.migrate.message_copy import plan
 from ams.migrate.requests import OldService, each_of
 from ams.migrate.sources import OpenReference, ReferenceSource
 from ams.storage.export_format import Subscription

@@ -16,6 +16,7 @@ from ams.client import Client, wire
 from ams.client.errors import Refused
 from ams.client.transport import fits_header
 from ams.core.clock import SystemClock, publish_time
+from ams.core.messages import parse
 from ams.core.names import Offset, SubscriptionId, TopicId
 from ams.migrate.comparison import different, read_of
 from ams.migrate.conversion import Converted, KafkaBounds, MovedTopic, kept_for
@@ -227,10 +228,8 @@ async def _topic(topic: MovedTopic, kafka: Kafka, client: Client) -> tuple[str, 
     try:
         old, since = _Sum(topic), _since(topic)
         async for batch in kafka.batches(topic.kafka, topic.bounds.first, topic.bounds.end):
-            kept = [each for each in batch if each.offset >= oldest or each.time >= since]
-            bodies = _bodies(b"[%b]" % b",".join([b"{%b}" % each.fragment for each in kept]))
-            pairs = zip(kept, bodies, strict=True)
-            old.add([(each.offset, publish_time(each.time), body.attributes, body.data) for each, body in pairs])
+            kept = [(each, parse(each.fragment)) for each in batch if each.offset >= oldest or each.time >= since]
+            old.add([(each.offset, publish_time(each.time), body.attributes, body.data) for each, body in kept])
         return str(old), str(await new), old.count
     except Refused as error:
         return str(old), error.message, old.count
@@ -249,12 +248,6 @@ def _new(topic: MovedTopic, oldest: int, client: Client) -> "_Sum":
     return new
 
 
-class _MessageBody(msgspec.Struct):
-    data: str
-    attributes: Mapping[str, str] = {}
-
-
-_bodies = msgspec.json.Decoder(list[_MessageBody]).decode
 _lines = msgspec.json.Encoder(order="deterministic").encode_lines
 
 

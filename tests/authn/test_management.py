@@ -555,6 +555,7 @@ async def test_a_change_on_another_node_is_seen() -> None:
     from tests.support.databases import empty_store
 
     url, clock, one = empty_store(KEY), ManualClock(), a_service_type()
+    bound = a_binding(one)
     here, there = await Store.open(url, KEY, clock=clock), await Store.open(url, KEY, clock=clock)
 
     async def user() -> str:
@@ -569,10 +570,10 @@ async def test_a_change_on_another_node_is_seen() -> None:
 
     try:
         await there.service_types.create(one)
-        await there.bindings.create(a_binding(one))
-        await wait_until_async(lambda: not here.away and not there.away)
+        await there.bindings.create(bound)
+        await wait_until_async(lambda: not here.database.away and not there.database.away)
         assert await user() == "user"
-        await there.bindings.change(a_binding(one), NOW, lambda present, _: replace(present, unique_key="new"))
+        await there.bindings.change(bound, NOW, lambda present, _: replace(present, unique_key="new"))
         await wait_until_async(is_new)
         await there.service_types.delete(one)
         await wait_until_async(is_gone)

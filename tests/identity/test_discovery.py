@@ -41,27 +41,27 @@ async def test_a_description_is_asked_for_again_after_an_hour_when_it_was_forgot
 ) -> None:
     example.instead[DISCOVERY] = IssuerResponse(404, b"{}")
     with pytest.raises(IssuerFailed, match="its description cannot be had: the answer was 404"):
-        await discovery.jwks_url(issuer)
+        await discovery.url(issuer, "jwks_uri")
     del example.instead[DISCOVERY]
-    assert await discovery.introspection_url(issuer) == f"{example.url}/introspect"
+    assert await discovery.url(issuer, "introspection_endpoint") == f"{example.url}/introspect"
     set_discovery(example, jwks_uri=f"{example.url}/moved")
     clock.advance(DESCRIPTION_TTL_MS - 1)
-    assert await discovery.jwks_url(issuer) == f"{example.url}/jwks"
+    assert await discovery.url(issuer, "jwks_uri") == f"{example.url}/jwks"
     clock.advance(1)
-    assert await discovery.jwks_url(issuer) == f"{example.url}/moved"
+    assert await discovery.url(issuer, "jwks_uri") == f"{example.url}/moved"
     with pytest.raises(IssuerFailed, match="its description has no introspection_endpoint"):
-        await discovery.introspection_url(issuer)
+        await discovery.url(issuer, "introspection_endpoint")
 
     discovery.forget(issuer)
-    await discovery.jwks_url(issuer)
+    await discovery.url(issuer, "jwks_uri")
 
     assert example.requests[DISCOVERY] == 4
 
 
 async def test_what_is_set_needs_no_description(discovery: Discovery, example: ExampleIssuer, issuer: Issuer) -> None:
     known = replace(issuer, jwks_url="https://keys.example.org/", introspection_url="https://example.org/ask")
-    assert await discovery.jwks_url(known) == "https://keys.example.org/"
-    assert await discovery.introspection_url(known) == "https://example.org/ask"
+    assert await discovery.url(known, "jwks_uri") == "https://keys.example.org/"
+    assert await discovery.url(known, "introspection_endpoint") == "https://example.org/ask"
     assert not example.requests
 
 
@@ -72,7 +72,7 @@ async def test_the_path_comes_after_the_url(discovery: Discovery, example: Examp
             200, json.dumps({"issuer": url, "jwks_uri": "http://example.org/k"}).encode()
         )
 
-        assert await discovery.jwks_url(replace(issuer, url=url)) == "http://example.org/k"
+        assert await discovery.url(replace(issuer, url=url), "jwks_uri") == "http://example.org/k"
 
 
 @pytest.mark.parametrize(("said", "reason"), [
@@ -98,7 +98,7 @@ async def test_a_description_that_cannot_be_is_not_believed(
     else:
         set_discovery(example, **said)
     with pytest.raises(IssuerFailed, match=reason):
-        await discovery.jwks_url(issuer)
+        await discovery.url(issuer, "jwks_uri")
 
 
 async def test_an_issuer_is_asked_over_trusted_https_alone(clock: ManualClock, issuer: Issuer, tmp_path: Path) -> None:
@@ -109,14 +109,14 @@ async def test_an_issuer_is_asked_over_trusted_https_alone(clock: ManualClock, i
         known = replace(issuer, url=example.url)
 
         trusting = Discovery(issuer_client(LOOPBACK, trust(ca, "issuers_ca_file")), clock)
-        assert await trusting.jwks_url(known) == f"{example.url}/jwks"
+        assert await trusting.url(known, "jwks_uri") == f"{example.url}/jwks"
         with pytest.raises(IssuerFailed, match="certificate verify failed"):
-            await Discovery(issuer_client(LOOPBACK), clock).jwks_url(known)
+            await Discovery(issuer_client(LOOPBACK), clock).url(known, "jwks_uri")
 
         set_discovery(example, jwks_uri="http://example.org/jwks")
         trusting.forget(known)
         with pytest.raises(IssuerFailed, match="a jwks_uri that is not https, as it is itself"):
-            await trusting.jwks_url(known)
+            await trusting.url(known, "jwks_uri")
 
 
 @pytest.mark.parametrize("data", [

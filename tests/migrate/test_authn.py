@@ -15,7 +15,7 @@ import pytest
 from bson import Int64, ObjectId
 
 from ams.migrate.conversion import NO_MESSAGES, convert_documents
-from ams.migrate.documents import read_documents
+from ams.migrate.sources import read_documents
 from ams.storage.export_format import FORMAT, End, Header, encode_line, kind
 from tests.support.commands import PROCESS, Ran, ams_alone
 from tests.support.mongodb import mongodb

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ams.app.moving.rules import LineRules
-from ams.migrate.conversion import Converted, KafkaBounds, convert_documents, kafka_topic
-from ams.migrate.documents import Documents, Oddity
+from ams.migrate.conversion import Converted, Documents, KafkaBounds, Oddity, convert_documents, kafka_topic
 from ams.storage.export_format import FORMAT, Day, End, Header, Log, decode_line, encode_line, kind
 
 NEVER = datetime(1, 1, 1)

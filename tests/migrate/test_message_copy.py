@@ -11,10 +11,8 @@ from ams.core.clock import SystemClock
 from ams.core.errors import Unavailable, Unusable
 from ams.core.messages import Stored, message
 from ams.core.settings import Settings
-from ams.migrate.conversion import NO_MESSAGES, KafkaBounds
-from ams.migrate.documents import Documents
-from ams.migrate.export_writer import plan
-from ams.migrate.message_copy import TRIES, Copied, Copying
+from ams.migrate.conversion import NO_MESSAGES, Documents, KafkaBounds
+from ams.migrate.message_copy import TRIES, Copied, Copying, plan
 
 NOW = SystemClock().wall()
 WEEK = 7 * 86_400_000

@@ -112,7 +112,7 @@ async def open_service(
     gate = ManagementGate(store, MANAGEMENT_KEY, LoginLimit(failures, clock), users)
     login: Any = LoginOf(store)
     handlers = Handlers(gate, store, login, settings or AuthnSettings())
-    app = AuthnApp(handlers, trail, clock, **more)
+    app = AuthnApp(handlers, trail, clock, **{"deadline_seconds": 14.0, "body_seconds": 14.0, **more})
 
     async def with_peer(scope: Any, receive: Any, send: Any) -> None:
         scope[PEER] = Peer(ADDRESS)

@@ -174,7 +174,7 @@ RECORDS = compile_avro(SCHEMA)
 
 def is_allowed(document: object, schema: Compiled = RECORDS) -> bool:
     try:
-        schema.check_payload(0, json.dumps(document).encode(), Budget())
+        schema.check(0, json.dumps(document).encode(), Budget())
     except InvalidInput:
         return False
     return True
@@ -212,7 +212,7 @@ def test_other_types_than_records_may_be_on_top() -> None:
 @pytest.mark.parametrize("data", [b"", b"{", b"\x02", b'{"a":1}{"a":1}'])
 def test_what_is_no_document_is_refused(data: bytes) -> None:
     with pytest.raises(InvalidInput, match="^Message 3 data is not valid JSON format"):
-        RECORDS.check_payload(3, data, Budget())
+        RECORDS.check(3, data, Budget())
 
 
 def test_a_large_tree_is_soon_checked() -> None:
@@ -224,7 +224,7 @@ def test_a_large_tree_is_soon_checked() -> None:
     def tree(levels: int) -> dict[str, Any]:
         return {"l": {"T": tree(levels - 1)} if levels else None, "r": {"T": tree(levels - 1)} if levels else None}
 
-    trees.check_payload(0, json.dumps(tree(5)).encode(), Budget(100 * INLINE_UNITS))
+    trees.check(0, json.dumps(tree(5)).encode(), Budget(100 * INLINE_UNITS))
     assert not is_allowed({"l": {"T": tree(9)}, "r": 1}, trees)
 
 

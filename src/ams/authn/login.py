@@ -102,7 +102,12 @@ class Login:
         except errors.AmsError as error:
             await self._record_failure(attempt, error)
             raise
-        await self._record(attempt)
+        self.results[DONE] += 1
+        event = new_event(
+            self.clock.wall(), "authn", LOGIN, attempt.resource, actor=attempt.actor, address=attempt.address,
+            request=REQUEST.get().decode(),
+        )  # fmt: skip
+        await self.trail.record(event)
         return token
 
     async def wait_stored(self) -> None:
@@ -160,17 +165,15 @@ class Login:
             raise errors.CertificateRefused("Your certificate is of another issuer than this binding names")
         if not binding.subject_sha256:
             if subject.lost is not None:
-                raise errors.CertificateRefused(
-                    f"Your certificate cannot be told from others by its subject: {subject.lost}"
-                )
+                text = f"Your certificate cannot be told from others by its subject: {subject.lost}"
+                raise errors.CertificateRefused(text)
             # The first login fixes the subject of the binding, so it is stored before the login succeeds. The store
             # keeps one of two concurrent ones.
             await self.store.bindings.note_login(binding.uuid, self.clock.wall(), subject.sha256)
             binding = await self._binding(subject, service_type, host)
         if binding.subject_sha256 != subject.sha256:
-            raise errors.CertificateRefused(
-                "Your certificate has another subject than the one first used with this binding"
-            )
+            text = "Your certificate has another subject than the one first used with this binding"
+            raise errors.CertificateRefused(text)
         return binding
 
     async def _binding(self, subject: Subject, service_type: values.ServiceType, host: str) -> values.SubjectBinding:
@@ -218,14 +221,6 @@ class Login:
         reason = values.without_secrets(error.message)
         await self.failures.record_failure(attempt.address, code=code, reason=reason, is_counted=is_counted, **said)
 
-    async def _record(self, attempt: "_Attempt") -> None:
-        self.results[DONE] += 1
-        event = new_event(
-            self.clock.wall(), "authn", LOGIN, attempt.resource, actor=attempt.actor, address=attempt.address,
-            request=REQUEST.get().decode(),
-        )  # fmt: skip
-        await self.trail.record(event)
-
 
 @dataclass(slots=True)
 class _Attempt:
@@ -243,16 +238,11 @@ class Services:
     """Asks services for the tokens of their users (contract 8, steps 8 to 10)."""
 
     def __init__(
-        self,
-        paths: Mapping[str, str],
-        fields: Mapping[str, str],
-        trust: ssl.SSLContext,
-        *,
-        seconds: float = SERVICE_SECONDS,
+        self, paths: Mapping[str, str], fields: Mapping[str, str], tls: ssl.SSLContext, seconds: float = SERVICE_SECONDS
     ) -> None:
         """`paths` and `fields` are by type (`service_types_paths`, `service_types_retrieval_fields`)."""
         self._paths, self._fields = paths, fields
-        self._client = HttpClient(Guard(ALL_NETWORKS), trust, seconds=seconds, most_bytes=MAX_ANSWER_BYTES)
+        self._client = HttpClient(Guard(ALL_NETWORKS), tls, seconds=seconds, most_bytes=MAX_ANSWER_BYTES)
         self.requests = 0
         self.failures = 0  # requests without a usable answer; unknown users do not count
         self.seconds = 0.0  # total of all requests

@@ -236,19 +236,17 @@ class SubjectBindings:
         return existing(await self.records.find(name), values.BINDING_GONE)
 
     async def of_host(
-        self, service_type: values.ServiceType, host: str, page: PageRequest
+        self, service_type: values.ServiceType, host: str, identifier: str, page: PageRequest
     ) -> Page[values.SubjectBinding]:
-        """Return the bindings of one host, oldest first. Raises `NotFound` for the host."""
-        require_host_of(service_type, host)
-        return await self.records.of_host(service_type.uuid, host, page)
+        """Return the bindings of one host, oldest first; with an `identifier` that of a certificate's subject.
 
-    async def of_identifier(
-        self, service_type: values.ServiceType, host: str, identifier: str
-    ) -> values.SubjectBinding:
-        """Return the binding of a certificate's subject. Raises `NotFound` for an unknown host or unbound subject."""
+        Raises `NotFound` for an unknown host or an unbound subject.
+        """
         require_host_of(service_type, host)
+        if not identifier:
+            return await self.records.of_host(service_type.uuid, host, page)
         found = await self.records.for_login(identifier, service_type.uuid, host, values.X509)
-        return await self.get(found.name if found else "")
+        return Page([await self.get(found.name if found else "")])
 
     async def create(self, name: str, fields: BindingFields) -> values.SubjectBinding:
         """Create a binding. Raises `Unprocessable`, `NotFound`, `AlreadyExists`, in the order of contract 7."""

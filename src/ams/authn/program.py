@@ -10,7 +10,6 @@ import ipaddress
 import os
 import resource
 import signal
-import socket
 import ssl
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -141,8 +140,7 @@ async def assemble(
     )  # fmt: skip
     if settings.proxy_header:
         app = Relaying(app, settings.proxy_header, settings.proxy_names, login.checks, login.failures)
-    server = _server(settings, app, context)
-    return Assembled(server, certificate, login, (login.failures.attempts, attempts))
+    return Assembled(_server(settings, app, context), certificate, login, (login.failures.attempts, attempts))
 
 
 async def _login(
@@ -244,7 +242,7 @@ class AuthnFigures:
             return "stopping"
         if self.parts is None:
             return "starting"
-        return self.parts.login.store.away or (self.data.trouble if self.data else None)
+        return self.parts.login.store.database.away or (self.data.trouble if self.data else None)
 
     def remark(self) -> str | None:
         """Return a partial failure, while logins work."""
@@ -255,7 +253,7 @@ class AuthnFigures:
         if self.parts is None:
             return
         login = self.parts.login
-        yield figure("ams_authn_database_reachable", "1 while the database answers.", login.store.away is None)
+        yield figure("ams_authn_database_reachable", "1 while the database answers.", login.store.database.away is None)
         refused = "1 while changes are refused, as the disk has little space left."
         yield figure("ams_authn_changes_refused", refused, login.store.refusal is not None)
         yield from login.checks.gauges()
@@ -303,24 +301,17 @@ async def running(
         figures.listeners.append(await stack.enter_async_context(serve_operations(aside, operations)))
         made = await assemble(settings, folder, clock or SystemClock(), supervisor, stack)
         figures.parts = made
-        figures.listeners.append(await stack.enter_async_context(_serve_port(made, api, supervisor)))
+        made.server.start(api)
+        stack.push_async_callback(made.server.stop)
+        watch = supervisor.task("certificate", made.certificate.follow(supervisor, made.login.checks.reload))
+        stack.callback(watch.cancel)
+        figures.listeners.append(made.server.listener)
         figures.data = DataCheck([settings.data], [folder.database] if settings.registry == "sqlite" else [])
         await stack.enter_async_context(figures.data.running(supervisor))
         try:
             yield RunningAuthn(url_of("https", api), url_of("http", aside), folder)
         finally:
             figures.draining = True
-
-
-@contextlib.asynccontextmanager
-async def _serve_port(made: Assembled, sock: socket.socket, supervisor: Supervisor) -> AsyncIterator[Listener]:
-    made.server.start(sock)
-    watch = supervisor.task("certificate", made.certificate.follow(supervisor, made.login.checks.reload))
-    try:
-        yield made.server.listener
-    finally:
-        watch.cancel()
-        await made.server.stop()
 
 
 async def serve(settings: AuthnSettings) -> None:

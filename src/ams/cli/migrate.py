@@ -24,8 +24,8 @@ from ams.core.errors import Unusable
 from ams.core.settings import environment
 
 if TYPE_CHECKING:
+    from ams.migrate.conversion import Oddity
     from ams.migrate.cutover import Move, Proxy
-    from ams.migrate.documents import Oddity
     from ams.migrate.shadow import Shadow, ShadowReport
     from ams.migrate.sources import ReferenceSource as OldSource
     from ams.migrate.verification import Verified
@@ -330,7 +330,7 @@ def verify(
 
     async def work() -> "Verified":
         async with source.old_source() as old_source, AsyncExitStack() as stack:
-            from ams.migrate.export_writer import plan as planned
+            from ams.migrate.message_copy import plan as planned
             from ams.migrate.requests import Side
             from ams.migrate.verification import verify
 
@@ -358,9 +358,9 @@ app.does("authn")(migrate_authn)
 
 async def _migrate(source: ReferenceOptions, file: str, strict: bool, output: Format) -> None:
     async with source.old_source() as old:
-        from ams.migrate.export_writer import plan as planned
-        from ams.migrate.export_writer import seconds_to_copy
-        from ams.migrate.export_writer import write as written
+        from ams.migrate.message_copy import plan as planned
+        from ams.migrate.message_copy import seconds_to_copy
+        from ams.migrate.message_copy import write as written
 
         found = planned(await old.documents(), old.messages)
         if strict and found.oddities:

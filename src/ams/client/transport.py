@@ -74,13 +74,15 @@ def beside(endpoint: str) -> str:
     return str(httpx.URL(scheme="https", host=host(endpoint), port=AUTHN_PORT))
 
 
-def trust(endpoint: str, ca: str | None, cert: str | None, key: str | None) -> ssl.SSLContext | None:
+def trust(
+    endpoint: str, ca: str | None, cert: str | None, key: str | None, ca_folder: str | None = None
+) -> ssl.SSLContext | None:
     """Return the TLS context for `endpoint`, None without TLS; `ca` is a file or its content. Raises `Unusable`."""
     if not endpoint.startswith("https:"):
         return None
     text = ca if ca and _PEM in ca else None
     try:
-        context = ssl.create_default_context(cafile=None if text else ca, cadata=text)
+        context = ssl.create_default_context(cafile=None if text else ca, capath=ca_folder, cadata=text)
     except OSError as error:
         named = "CA certificates" if text else f"CA file {ca}"
         raise Unusable(f"{named}: {error.strerror or 'not a certificate in PEM form'}") from error

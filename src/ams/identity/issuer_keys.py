@@ -271,7 +271,7 @@ class IssuerKeyCache(DocumentCache[_Source, Issuer, FetchedKeys]):
         return self._edition(issuer, found, before, self._clock.wall())
 
     async def _request_keys(self, issuer: Issuer) -> bytes:
-        url = await self._discovery.jwks_url(issuer)
+        url = await self._discovery.url(issuer, "jwks_uri")
         try:
             return await self._client.get(url, ACCEPT)
         except RequestFailed as error:

@@ -75,23 +75,13 @@ class Discovery(DocumentCache[str, Issuer, Description]):
         super().__init__(clock.monotonic)
         self._client = client
 
-    async def jwks_url(self, issuer: Issuer) -> str:
-        """Return the URL of the keys. Raises `IssuerFailed`."""
-        return issuer.jwks_url or await self._describe(issuer, "jwks_uri")
-
-    async def introspection_url(self, issuer: Issuer) -> str:
-        """Return the introspection URL. Raises `IssuerFailed`."""
-        return issuer.introspection_url or await self._describe(issuer, "introspection_endpoint")
-
-    async def login_urls(self, issuer: Issuer) -> tuple[str, str]:
-        """Return the login URL, and the URL that exchanges its code for a token. Raises `IssuerFailed`."""
-        return await self._describe(issuer, "authorization_endpoint"), await self._describe(issuer, "token_endpoint")
-
-    async def _describe(self, issuer: Issuer, name: str) -> str:
-        description = await self.document(issuer)
-        if not description.get(name):
+    async def url(self, issuer: Issuer, name: str) -> str:
+        """Return one of `TOKEN_URLS` or `LOGIN_URLS`. Raises `IssuerFailed`."""
+        configured = {"jwks_uri": issuer.jwks_url, "introspection_endpoint": issuer.introspection_url}
+        found = configured.get(name) or (await self.document(issuer)).get(name)
+        if not found:
             raise IssuerFailed(f"its description has no {name}")
-        return description[name]
+        return found
 
     def _key_of(self, issuer: Issuer) -> str:
         return issuer.url
@@ -171,7 +161,7 @@ class Introspection:
         return said if said["active"] else None
 
     async def _post(self, issuer: Issuer, token: str) -> bytes:
-        url = await self._discovery.introspection_url(issuer)
+        url = await self._discovery.url(issuer, "introspection_endpoint")
         form = urlencode({"token": token, "token_type_hint": "access_token"}, errors="replace").encode()
         # Each part is form-encoded (RFC 6749, 2.3.1).
         ours = f"{quote_plus(issuer.client_id)}:{quote_plus(issuer.client_secret)}"

@@ -80,7 +80,14 @@ def check(said: Mapping[str, Any], issuer: Issuer, *, now: Milliseconds, leeway:
     subject = said.get("sub")
     if not isinstance(subject, str) or not _is_plain(subject, MAX_TEXT_LENGTH):
         raise TokenRefused("The token does not say whose it is")
-    _check_times(said, now, leeway)
+    expires_on, latest = expiry(said, leeway), now / 1000 + leeway
+    if expires_on is not None and now >= expires_on:
+        raise TokenRefused("The token has expired")
+    begins, issued = _time(said, "nbf"), _time(said, "iat")
+    if begins is not None and begins > latest:
+        raise TokenRefused("The token is not good yet")
+    if issued is not None and issued > latest:
+        raise TokenRefused("The token was issued in the future: the issuer's clock and the service's differ")
     _check_audience(said, issuer)
 
 
@@ -93,18 +100,6 @@ def expiry(said: Mapping[str, Any], leeway: float) -> Milliseconds | None:
 def quote_claim(text: str) -> str:
     """Return the start of a text, safe in an error and in a header (RFC 6750, 3)."""
     return _UNSAFE_CHARACTERS.sub("?", text[:MAX_QUOTED_CHARACTERS])
-
-
-def _check_times(said: Mapping[str, Any], now: Milliseconds, leeway: float) -> None:
-    expires_on = expiry(said, leeway)
-    if expires_on is not None and now >= expires_on:
-        raise TokenRefused("The token has expired")
-    latest = now / 1000 + leeway
-    begins, issued = _time(said, "nbf"), _time(said, "iat")
-    if begins is not None and begins > latest:
-        raise TokenRefused("The token is not good yet")
-    if issued is not None and issued > latest:
-        raise TokenRefused("The token was issued in the future: the issuer's clock and the service's differ")
 
 
 def _check_audience(said: Mapping[str, Any], issuer: Issuer) -> None:

@@ -27,6 +27,7 @@ INACTIVE_TTL_SECONDS = 30  # how long its answer that a token is inactive is cac
 MOST_REFUSED = 10_000  # cached tokens that an issuer refused
 MAX_ENTITLEMENTS = 500
 
+_NOT_ACTIVE = "The token is not active: it has expired, or was withdrawn"
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # RFC 6750, 2.1
 
 
@@ -107,9 +108,8 @@ class Verifier:
     async def _verify_jwt(self, token: str, digest: bytes) -> CachedToken:
         header = tokens.header(token)
         if (issuer := await self.issuers.by_url(header.issuer_url)) is None:
-            raise TokenRefused(
-                f"The token is of an issuer that is not known here: {tokens.quote_claim(header.issuer_url)}"
-            )
+            shown = tokens.quote_claim(header.issuer_url)
+            raise TokenRefused(f"The token is of an issuer that is not known here: {shown}")
         key = await self.keys.key(issuer, header.kid, header.algorithm)
         generation = self.keys.generation(issuer)
         said = tokens.claims(token, issuer, key, now=self.clock.wall(), leeway=self.leeway_seconds)
@@ -124,10 +124,10 @@ class Verifier:
     ) -> CachedToken:
         """Ask the issuer about a token. `said` are its own claims; empty if it is not a JWT."""
         if self._refused.get(digest):
-            raise _not_active()
+            raise TokenRefused(_NOT_ACTIVE)
         if (answer := await self.introspection.ask(issuer, token)) is None:
             self._refused.put(digest, True)
-            raise _not_active()
+            raise TokenRefused(_NOT_ACTIVE)
         if any(answer.get(name, said[name]) != said[name] for name in ("iss", "sub") if name in said):
             raise TokenRefused("The token's issuer says that it is another's")
         both = {"iss": issuer.url, **said, **answer}  # RFC 7662, 2.2: an answer may omit any claim
@@ -137,10 +137,6 @@ class Verifier:
         expires_on = Milliseconds(min(end for end in ends if end is not None))
         ask_again_on = Milliseconds(self.clock.monotonic() + ACTIVE_TTL_SECONDS * 1000)
         return CachedToken(_verified_login(issuer, both, expires_on), issuer, generation, ask_again_on)
-
-
-def _not_active() -> TokenRefused:
-    return TokenRefused("The token is not active: it has expired, or was withdrawn")
 
 
 def _verified_login(issuer: Issuer, said: Mapping[str, Any], expires_on: Milliseconds) -> Verified:
@@ -153,7 +149,9 @@ def _verified_login(issuer: Issuer, said: Mapping[str, Any], expires_on: Millise
     if not all(isinstance(each, str) for each in found):
         raise TokenRefused("The token has entitlements that are no text")
     person = [_printable_claim(said, name) for name in ("email", "given_name", "family_name")]
-    entitlements = matching_entitlements(issuer.roles, found)
+    wanted = {read_entitlement(rule.entitlement) for rule in issuer.roles}
+    # Those that match a rule, each once: only these must be remembered.
+    entitlements = tuple(text for text in dict.fromkeys(found) if not wanted.isdisjoint(_entitlements(text)))
     return Verified(issuer.name, issuer.url, said["sub"], expires_on, entitlements, *person)
 
 
@@ -174,12 +172,6 @@ def roles_of(rules: Iterable[RoleRule], entitlements: Iterable[str]) -> Mapping[
         if read_entitlement(rule.entitlement) in implied_entitlements:
             given.update(rule.roles)
     return {project: frozenset(given) for project, given in roles.items()}
-
-
-def matching_entitlements(rules: Iterable[RoleRule], entitlements: Iterable[str]) -> tuple[str, ...]:
-    """Return the distinct entitlements that match a rule: those that must be remembered."""
-    wanted = {read_entitlement(rule.entitlement) for rule in rules}
-    return tuple(text for text in dict.fromkeys(entitlements) if any(each in wanted for each in _entitlements(text)))
 
 
 def _entitlements(text: str) -> Iterator[Entitlement]:

@@ -1,11 +1,9 @@
 """Migration from the reference: converts its database and messages to lines of an export for `ams import`.
 
-    documents      reads the collections of its database
     conversion     converts documents to lines, and reports what is changed or left out
-    sources        its MongoDB and Kafka
+    sources        reads its MongoDB and Kafka
     requests       requests to both services
-    export_writer  the plan of a move, and its export as a file
-    message_copy   copy rounds into an installation that is not served yet
+    message_copy   the plan of a move, its export as a file, and copy rounds into an installation that is not served yet
     cutover        the cut: holds clients at haproxy, copies the rest, switches services
     rollback       returns messages and positions since the cut to the old service
     verification   compares the new service with the old data and the old service

@@ -19,9 +19,7 @@ from ams.wire.actions import ACTIONS
 
 MAX_SAME_NAME_ITEMS = 4  # compared items of one name in a list
 EXAMPLE_CHARACTERS = 80  # of an example of each side
-SECRETS = frozenset(
-    {"token", "activation_token", "verificationHash", "mattermostUrl", "authorizationHeader.value", "key"}
-)
+SECRETS = {"token", "activation_token", "verificationHash", "mattermostUrl", "authorizationHeader.value", "key"}
 """Fields whose values are never shown, by name or by parent and name."""
 
 
@@ -89,75 +87,18 @@ class _Missing:
 
 
 MISSING: Any = _Missing()  # stands for an absent value
-Holds = Callable[[Any, Any], bool]
 
 
 def _is_none(value: Any) -> bool:
     return value is MISSING or value is None or value in ("", [])
 
 
-def _both_none(old: Any, new: Any) -> bool:
-    return _is_none(old) and _is_none(new)
+def _are_numbers(old: Any, new: Any) -> bool:
+    return all(isinstance(each, int | float) and not isinstance(each, bool) for each in (old, new))
 
 
-def _hidden(old: Any, new: Any) -> bool:
-    return not _is_none(old) and _is_none(new)
-
-
-def _is_added(old: Any, _new: Any) -> bool:
-    return old is MISSING
-
-
-def _left_out(_old: Any, new: Any) -> bool:
-    return new is MISSING
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _numbers(old: Any, new: Any) -> bool:
-    return _is_number(old) and _is_number(new)
-
-
-def _fewer(old: Any, new: Any) -> bool:
-    return new is MISSING or (_numbers(old, new) and new < old)
-
-
-def _texts(old: Any, new: Any) -> bool:
+def _are_texts(old: Any, new: Any) -> bool:
     return isinstance(old, str) and isinstance(new, str)
-
-
-def _pages(old: Any, new: Any) -> bool:
-    return _texts(old, new) and bool(old) == bool(new)
-
-
-def _nearly(old: Any, new: Any) -> bool:
-    return _numbers(old, new) and math.isclose(old, new, rel_tol=0.05, abs_tol=0.01)
-
-
-def _pairs(*pairs: tuple[int, int]) -> Holds:
-    return lambda old, new: (old, new) in pairs
-
-
-def _year_1(old: Any, _new: Any) -> bool:
-    return _is_none(old) or (isinstance(old, str) and old.startswith("0001-01-01"))
-
-
-def _cut_deadline(old: Any, new: Any) -> bool:
-    return _numbers(old, new) and new == min(max(old, 0), MAX_ACK_DEADLINE)
-
-
-def _no_uuid(old: Any, new: Any) -> bool:
-    return isinstance(old, str) and not is_uuid(old) and isinstance(new, str)
-
-
-def _no_project(old: Any, new: Any) -> bool:
-    return new is MISSING and isinstance(old, Mapping) and not old.get("project")
-
-
-def _bad_name(old: Any, new: Any) -> bool:
-    return new is MISSING and bool(_short(old)) and not is_name(_short(old))
 
 
 def _short(item: Any) -> str:
@@ -165,8 +106,32 @@ def _short(item: Any) -> str:
     return re.sub("^/?projects/.+/(topics|subscriptions|schemas)/", "", name) if isinstance(name, str) else ""
 
 
-def _is_renamed(old: Any, new: Any) -> bool:
-    return _texts(old, new) and not is_name(old) and new.startswith(re.sub("[^A-Za-z0-9_-]", "_", old))
+Accepted = Literal[
+    "added", "bad name", "both none", "cut deadline", "fewer", "hidden", "left out", "more often", "nearly",
+    "no project", "no uuid", "none before", "numbers", "pages", "renamed", "texts", "year 1",
+]  # fmt: skip
+_ACCEPTED: Mapping[Accepted, Callable[[Any, Any], bool]] = {
+    "added": lambda old, _: old is MISSING,
+    "left out": lambda _, new: new is MISSING,
+    "none before": lambda old, _: _is_none(old),
+    "both none": lambda old, new: _is_none(old) and _is_none(new),
+    "hidden": lambda old, new: not _is_none(old) and _is_none(new),
+    "numbers": _are_numbers,
+    "fewer": lambda old, new: new is MISSING or (_are_numbers(old, new) and new < old),
+    "more often": lambda old, new: old > new,
+    "nearly": lambda old, new: _are_numbers(old, new) and math.isclose(old, new, rel_tol=0.05, abs_tol=0.01),
+    "cut deadline": lambda old, new: _are_numbers(old, new) and new == min(max(old, 0), MAX_ACK_DEADLINE),
+    "texts": _are_texts,
+    "pages": lambda old, new: _are_texts(old, new) and bool(old) == bool(new),
+    "year 1": lambda old, _: _is_none(old) or (isinstance(old, str) and old.startswith("0001-01-01")),
+    "no uuid": lambda old, new: _are_texts(old, new) and not is_uuid(old),
+    "no project": lambda old, new: new is MISSING and isinstance(old, Mapping) and not old.get("project"),
+    "bad name": lambda old, new: new is MISSING and bool(_short(old)) and not is_name(_short(old)),
+    "renamed": lambda old, new: (
+        _are_texts(old, new) and not is_name(old) and new.startswith(re.sub("[^A-Za-z0-9_-]", "_", old))
+    ),
+}
+"""How an old and a new value may differ."""
 
 
 def _olds(leaf: "_Leaf") -> Iterator[Mapping[str, Any]]:
@@ -216,7 +181,7 @@ class Rule(NamedTuple):
     why: str
     actions: str  # a regular expression of actions
     where: str  # a regular expression of paths
-    holds: Holds | None = None  # whether two values differ in the accepted way
+    differs: Accepted | Sequence[tuple[int, int]] | None = None  # how values differ, or pairs; None: any
     within: "Callable[[_Leaf], bool] | None" = None  # whether their place is accepted
     only: Literal["", "others", "moving"] = ""  # no service_admin asks; somebody publishes or consumes
 
@@ -233,65 +198,65 @@ RULES: Sequence[Rule] = (
     Rule("O7", "errors say that they are JSON", ".*", "content type of an error"),
     Rule("contract 1.3", "an unknown path is told in JSON", ".*", "body that is no JSON of a 404"),
     Rule("O8", "an error is one answer", ".*", "second value in the body of an error"),
-    Rule("contract 4", "a page token means something to who gave it", ".*", "nextPageToken", _pages),
-    Rule("contract 7", "no projects are an empty list", "projects:list", "projects", _both_none),
-    Rule("U7", "lists are never null", _USER, r".*(roles|projects|topics|subscriptions)", _both_none),
+    Rule("contract 4", "a page token means something to who gave it", ".*", "nextPageToken", "pages"),
+    Rule("contract 7", "no projects are an empty list", "projects:list", "projects", "both none"),
+    Rule("U7", "lists are never null", _USER, r".*(roles|projects|topics|subscriptions)", "both none"),
     Rule("contract 5.1", "these have no order", _USER, r".*(projects|roles|topics|subscriptions)\[\] order"),
     Rule("contract 14.4", "projects have no order", _USAGE, r".*projects\[\] order"),
     # Access
-    Rule("O6", "401 and 403 the right way round", "ams:healthStatus", "status", _pairs((401, 403), (403, 401))),
-    Rule("A5", "the access list counts", "subscriptions:offsets", "status", _pairs((200, 403)), only="others"),
-    Rule("A5", "the access list counts", "subscriptions:timeToOffset", "status", _pairs((200, 403)), only="others"),
-    Rule("contract 3.5", "administrators pass", ".*:metrics", "status", _pairs((403, 200)), only="others"),
-    Rule("contract 3.4", "other roles", "ams:.*|users:list", "status", _pairs((200, 401), (200, 403)), only="others"),
-    Rule("A14", "not for all", "subscriptions:.*", r".*(verificationHash|Header\.value)", _hidden, only="others"),
-    Rule("T3", "tokens may be shown once only", _USER, r".*token", _hidden),
+    Rule("O6", "401 and 403 the right way round", "ams:healthStatus", "status", [(401, 403), (403, 401)]),
+    Rule("A5", "the access list counts", "subscriptions:offsets", "status", [(200, 403)], only="others"),
+    Rule("A5", "the access list counts", "subscriptions:timeToOffset", "status", [(200, 403)], only="others"),
+    Rule("contract 3.5", "administrators pass", ".*:metrics", "status", [(403, 200)], only="others"),
+    Rule("contract 3.4", "other roles", "ams:.*|users:list", "status", [(200, 401), (200, 403)], only="others"),
+    Rule("A14", "not for all", "subscriptions:.*", r".*(verificationHash|Header\.value)", "hidden", only="others"),
+    Rule("T3", "tokens may be shown once only", _USER, r".*token", "hidden"),
     Rule(
-        "U3", "reduced view", _MEMBER, r".*(token|created_by|_roles\[\]|projects\[\])", _hidden, _in_reduced, "others"
+        "U3", "reduced view", _MEMBER, r".*(token|created_by|_roles\[\]|projects\[\])", "hidden", _in_reduced, "others"
     ),
     # Fields of ours, which clients pass over
-    Rule("contract 7", "how long messages are kept", "projects:(list|show)", r".*retentionSeconds", _is_added),
-    Rule("contract 8", "how long messages are kept", "topics:.*", r".*retentionSeconds", _is_added),
-    Rule("contract 9.1", "slowstart shows a period", _SUBSCRIPTION, r".*retryPolicy\.period", _is_added),
-    Rule("contract 14.3", "ours", ".*:metrics", r"metrics\[subscription\.number_of_lost_messages\]", _is_added),
+    Rule("contract 7", "how long messages are kept", "projects:(list|show)", r".*retentionSeconds", "added"),
+    Rule("contract 8", "how long messages are kept", "topics:.*", r".*retentionSeconds", "added"),
+    Rule("contract 9.1", "slowstart shows a period", _SUBSCRIPTION, r".*retryPolicy\.period", "added"),
+    Rule("contract 14.3", "ours", ".*:metrics", r"metrics\[subscription\.number_of_lost_messages\]", "added"),
     # About the service
     Rule("contract 14.6", "another program", "version:list", "[a-z_]+"),
-    Rule("contract 11.4", "times as they are", "subscriptions:timeToOffset", "status", _pairs((400, 200), (400, 409))),
+    Rule("contract 11.4", "times as they are", "subscriptions:timeToOffset", "status", [(400, 200), (400, 409)]),
     Rule("contract 13.6", "who delivers, in its own words", ".*", r"pushStatus|push_servers(\[\].*)?"),
     # Counters
     Rule("O1", "what a node uses, once", "ams:metrics|users:usageReport", r"(operational_metrics\.)?metrics(\[.*)?"),
-    Rule("O3", "users are counted", _USAGE, r".*users_count", _numbers),
-    Rule("O4", "projects without messages are there", _USAGE, r".*projects(\[\])?", lambda old, _: _is_none(old)),
-    Rule("O4", "so is what they hold", _USAGE, r"(.*\.)?total_(topics|subscriptions)_count", _numbers),
-    Rule("O5", "rates go over, not the times they are of", ".*:metrics", r".*rate\]\.timeseries\[\]\.value", _nearly),
-    Rule("contract 14", "own clocks", ".*:metrics", r"metrics\[(?!.*rate\]).*\]\.timeseries\[\]\.timestamp", _texts),
+    Rule("O3", "users are counted", _USAGE, r".*users_count", "numbers"),
+    Rule("O4", "projects without messages are there", _USAGE, r".*projects(\[\])?", "none before"),
+    Rule("O4", "so is what they hold", _USAGE, r"(.*\.)?total_(topics|subscriptions)_count", "numbers"),
+    Rule("O5", "rates go over, not the times they are of", ".*:metrics", r".*rate\]\.timeseries\[\]\.value", "nearly"),
+    Rule("contract 14", "own clocks", ".*:metrics", r"metrics\[(?!.*rate\]).*\]\.timeseries\[\]\.timestamp", "texts"),
     Rule("contract 14", "words about a metric", ".*:metrics", r"metrics\[.*\]\.description"),
-    Rule("U13", "not of an earlier topic", ".*:metrics", r".*daily_messages\]\.timeseries\[\].*", _fewer),
-    Rule(_MOVE, "the end of a topic", "topics:metrics", r".*number_of_messages\]\.timeseries\[\]\.value", _numbers),
+    Rule("U13", "not of an earlier topic", ".*:metrics", r".*daily_messages\]\.timeseries\[\].*", "fewer"),
+    Rule(_MOVE, "the end of a topic", "topics:metrics", r".*number_of_messages\]\.timeseries\[\]\.value", "numbers"),
     Rule(_MOVE, "days add up to it", "topics:metrics", r".*daily_messages\]\.timeseries\[\].*"),
     # Effects of a move on stored data
-    Rule("U12", "memberships of projects that are gone", _USER, r".*projects\[\]", _no_project),
+    Rule("U12", "memberships of projects that are gone", _USER, r".*projects\[\]", "no project"),
     Rule("U14", "one membership for each project", _USER, r".*projects\[\] repeated"),
-    Rule("U11", "one of each name", ".*:(list|acl|listByTopic)", r".*\[\] repeated", lambda old, new: old > new),
-    Rule("U11", "of each once", _USER, r".*(topics|subscriptions)\[\] repeated", lambda old, new: old > new),
-    Rule("U11", "one of each name", ".*:list", "totalSize", _fewer, _in_repeated),
-    Rule("U5", "one pending registration", "registrations:list", r"user_registrations\[\]", _left_out),
-    Rule("A11", "mattermost has no header", _SUBSCRIPTION, r".*authorizationHeader\.type", _hidden, _in_mattermost),
+    Rule("U11", "one of each name", ".*:(list|acl|listByTopic)", r".*\[\] repeated", "more often"),
+    Rule("U11", "of each once", _USER, r".*(topics|subscriptions)\[\] repeated", "more often"),
+    Rule("U11", "one of each name", ".*:list", "totalSize", "fewer", _in_repeated),
+    Rule("U5", "one pending registration", "registrations:list", r"user_registrations\[\]", "left out"),
+    Rule("A11", "mattermost has no header", _SUBSCRIPTION, r".*authorizationHeader\.type", "hidden", _in_mattermost),
     Rule(_MOVE, "pulled from, as it was", _SUBSCRIPTION, r".*pushConfig\..*", within=_in_pull),
-    Rule(_MOVE, "a deadline is 0 to 600 seconds", _SUBSCRIPTION, r".*ackDeadlineSeconds", _cut_deadline),
-    Rule(_MOVE, "when it was made", ".*", _TIMES, _year_1),
-    Rule(_MOVE, "a uuid that was none", ".*", r".*uuid", _no_uuid),
-    Rule(_MOVE, "a name nobody could ask for", ".*", _LISTS, _bad_name),
-    Rule(_MOVE, "its new name", ".*", "(.*\\.)?(name|project)", _is_renamed),
-    Rule(_MOVE, "a token where there was none", _USER, "(.*\\.)?token", _is_added),
-    Rule(_MOVE, "of two users of a token the oldest", "users:list", r"users\[\]", _left_out, _of_two_of_a_token),
-    Rule(_MOVE, "its new name", ".*", _LISTS, _is_added, _beside_bad_name),
+    Rule(_MOVE, "a deadline is 0 to 600 seconds", _SUBSCRIPTION, r".*ackDeadlineSeconds", "cut deadline"),
+    Rule(_MOVE, "when it was made", ".*", _TIMES, "year 1"),
+    Rule(_MOVE, "a uuid that was none", ".*", r".*uuid", "no uuid"),
+    Rule(_MOVE, "a name nobody could ask for", ".*", _LISTS, "bad name"),
+    Rule(_MOVE, "its new name", ".*", "(.*\\.)?(name|project)", "renamed"),
+    Rule(_MOVE, "a token where there was none", _USER, "(.*\\.)?token", "added"),
+    Rule(_MOVE, "of two users of a token the oldest", "users:list", r"users\[\]", "left out", _of_two_of_a_token),
+    Rule(_MOVE, "its new name", ".*", _LISTS, "added", _beside_bad_name),
     # Traffic meanwhile
-    Rule(_SHADOW, "messages come and go", "subscriptions:offsets", "min|max|current", _numbers, only="moving"),
-    Rule(_SHADOW, "messages come and go", "subscriptions:timeToOffset", "offset", _numbers, only="moving"),
-    Rule(_SHADOW, "so they do", "subscriptions:timeToOffset", "status", _pairs((200, 409), (409, 200)), only="moving"),
+    Rule(_SHADOW, "messages come and go", "subscriptions:offsets", "min|max|current", "numbers", only="moving"),
+    Rule(_SHADOW, "messages come and go", "subscriptions:timeToOffset", "offset", "numbers", only="moving"),
+    Rule(_SHADOW, "so they do", "subscriptions:timeToOffset", "status", [(200, 409), (409, 200)], only="moving"),
     Rule(_SHADOW, "counters go on", ".*:metrics", r"metrics\[.*\]\.timeseries(\[\].*)?", only="moving"),
-    Rule(_SHADOW, "counters go on", _USAGE, r".*(count|average_daily_messages)", _numbers, only="moving"),
+    Rule(_SHADOW, "counters go on", _USAGE, r".*(count|average_daily_messages)", "numbers", only="moving"),
 )
 
 
@@ -335,11 +300,17 @@ class _Leaf(NamedTuple):
     above: Above = ()
 
 
+def _is_accepted(differs: Accepted | Sequence[tuple[int, int]] | None, old: Any, new: Any) -> bool:
+    if isinstance(differs, str):
+        return _ACCEPTED[differs](old, new)
+    return differs is None or (old, new) in differs
+
+
 def _is_right(rule: Rule, action: str, leaf: _Leaf) -> bool:
     return (
         re.fullmatch(rule.where, leaf.where) is not None
         and re.fullmatch(rule.actions, action) is not None
-        and (rule.holds is None or rule.holds(leaf.old, leaf.new))
+        and _is_accepted(rule.differs, leaf.old, leaf.new)
         and (rule.within is None or rule.within(leaf))
     )
 
@@ -395,7 +366,7 @@ def _values(where: str, old: Any, new: Any, above: Above) -> Iterator[_Leaf]:
             yield from _values(f"{where}.{name}".removeprefix("."), one, other, (*above, (old, new)))
     elif isinstance(old, list) and isinstance(new, list):
         yield from _lists(where, old, new, (*above, (old, new)))
-    elif (type(old) is not type(new) and not _numbers(old, new)) or old != new:
+    elif (type(old) is not type(new) and not _are_numbers(old, new)) or old != new:
         yield _Leaf(where or "body", old, new, above)
 
 

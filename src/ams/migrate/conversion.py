@@ -13,30 +13,17 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from ams.core.ack_ids import MAX_ACK_DEADLINE
 from ams.core.names import MAX_NAME, is_name, is_uuid
 from ams.core.push_config import HTTP_ENDPOINT, MATTERMOST, PushConfig, is_https
 from ams.core.settings import MAX_RETENTION_SECONDS
 from ams.core.urls import has_credentials
-from ams.migrate.documents import Document, Documents, Oddity
-from ams.storage.export_format import (
-    Day,
-    Line,
-    Membership,
-    Project,
-    Registration,
-    Revision,
-    Schema,
-    Subscription,
-    Tally,
-    Topic,
-    User,
-)
-from ams.storage.export_format import kind as line_kind
+from ams.storage import export_format as export
 
 T = TypeVar("T")
+Document = Mapping[str, Any]
 Place = tuple[str, str]  # a project, by name or old uuid, and the name of something in it
 NAMESPACE = uuid.UUID("8c0f1a54-6f0e-5bd3-9a3e-0d6b7a2f4c11")  # for ids that the reference lacks
 LONGEST_AGE = MAX_RETENTION_SECONDS * 1000
@@ -45,7 +32,29 @@ MAX_TIME_MS = 253_402_300_799_999  # the end of the year 9999
 _EPOCH, _MILLISECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(milliseconds=1)
 _KINDS: Mapping[str, Literal["json", "avro"]] = {"json": "json", "avro": "avro"}
 _DECIDED: Mapping[str, Literal["accepted", "declined"]] = {"accepted": "accepted", "declined": "declined"}
+_PERSON = ("email", "first_name", "last_name", "organization", "description")
 MAX_COUNT = 2**53  # larger numbers are invalid
+
+
+class Oddity(NamedTuple):
+    """Old data that is changed or left out."""
+
+    kind: str
+    what: str  # the item, by names that are not secret
+    done: str
+
+
+@dataclass(frozen=True, slots=True)
+class Documents:
+    """The collections of the reference, each in order of creation."""
+
+    projects: Sequence[Document] = ()
+    users: Sequence[Document] = ()
+    topics: Sequence[Document] = ()
+    subscriptions: Sequence[Document] = ()
+    schemas: Sequence[Document] = ()
+    user_registrations: Sequence[Document] = ()
+    daily_topic_msg_count: Sequence[Document] = ()
 
 
 class KafkaBounds(NamedTuple):
@@ -65,7 +74,7 @@ NO_MESSAGES = KafkaBounds(0, 0)
 class MovedTopic:
     """A converted topic, and the place of its messages."""
 
-    line: Topic
+    line: export.Topic
     kafka: str  # the name of its topic in Kafka
     bytes: int
     bounds: KafkaBounds
@@ -80,13 +89,13 @@ class MovedTopic:
 class Converted:
     """All converted data except messages."""
 
-    users: list[User] = field(default_factory=list)
-    projects: list[Project] = field(default_factory=list)
-    memberships: list[Membership] = field(default_factory=list)
-    schemas: list[Schema] = field(default_factory=list)
+    users: list[export.User] = field(default_factory=list)
+    projects: list[export.Project] = field(default_factory=list)
+    memberships: list[export.Membership] = field(default_factory=list)
+    schemas: list[export.Schema] = field(default_factory=list)
     topics: list[MovedTopic] = field(default_factory=list)
-    subscriptions: list[Subscription] = field(default_factory=list)
-    registrations: list[Registration] = field(default_factory=list)
+    subscriptions: list[export.Subscription] = field(default_factory=list)
+    registrations: list[export.Registration] = field(default_factory=list)
     handed: dict[str, int] = field(default_factory=dict)
     """By subscription id: end of the messages that were leased and not acknowledged."""
     oddities: list[Oddity] = field(default_factory=list)
@@ -100,15 +109,15 @@ class Converted:
     @property
     def counts(self) -> Mapping[str, int]:
         """Number of lines of each kind."""
-        return {**Counter(line_kind(each) for each in self.lines()), "message": self.messages}
+        return {**Counter(export.kind(each) for each in self.lines()), "message": self.messages}
 
     @property
-    def standing(self) -> list[Subscription]:
+    def standing(self) -> list[export.Subscription]:
         """The subscriptions whose topic exists: others have no position."""
         topics = {(each.line.project, each.line.name) for each in self.topics}
         return [each for each in self.subscriptions if (each.project, each.topic) in topics]
 
-    def lines(self) -> Iterator[Line]:
+    def lines(self) -> Iterator[export.Line]:
         """Return the lines after the messages, in the order of an export."""
         topics = (topic.line for topic in self.topics)
         named = itertools.chain(self.memberships, self.schemas, topics, self.subscriptions, self.registrations)
@@ -160,8 +169,9 @@ class _Conversion:
                     continue
                 if project in roles:
                     self._odd("second membership", f"user {name} in {project}", "the last one decides, as it did")
-                roles[project] = tuple(_texts(entry, "roles"))
-            self._done.memberships += [Membership(user=name, project=each, roles=of) for each, of in roles.items()]
+                roles[project] = tuple(_items(entry, "roles", str))
+            memberships = (export.Membership(user=name, project=each, roles=of) for each, of in roles.items())
+            self._done.memberships += memberships
         self._convert_schemas()
         days = _days(self._documents.daily_topic_msg_count, "project_uuid", "topic_name")
         for old, place, several in self._group_by_name("topic", self._documents.topics):
@@ -208,7 +218,7 @@ class _Conversion:
     def convert_users(self) -> None:
         documents = self._documents.users
         others = {_text(each, "name") for each in documents}
-        made: dict[str, User] = {}
+        made: dict[str, export.User] = {}
         tokens: set[str] = set()
         for each in documents:
             name = self._name("user", _text(each, "name"), lambda name: name in others or name in made)
@@ -225,14 +235,14 @@ class _Conversion:
             tokens.add(token)
             self.users.setdefault(identity, name)
             self._kept.append((name, each))
-            made[name] = User(
+            made[name] = export.User(
                 name=name,
                 id=self._id("user", name, identity),
                 token=token,
-                service_roles=tuple(_texts(each, "service_roles")),
+                service_roles=tuple(_items(each, "service_roles", str)),
                 created_on=self._creation_time(f"user {name}", each),
                 modified_on=_time(each, "modified_on"),
-                **_person(each),
+                **_texts(each, *_PERSON),
             )
         creators = {name: self._user(_text(each, "created_by")) for name, each in self._kept}
         self._done.users = _by_creators(made, creators)
@@ -251,14 +261,14 @@ class _Conversion:
             names.add(name)
             self._projects.setdefault(identity, name)
             self._done.projects.append(
-                Project(
+                export.Project(
                     name=name,
                     id=self._id("project", name, identity),
                     description=_text(each, "description"),
                     created_on=self._creation_time(f"project {name}", each),
                     modified_on=_time(each, "modified_on"),
                     created_by=self._user(_text(each, "created_by")),
-                    days=tuple(Day(day, count, 0) for day, count in sorted(days[identity,].items())),
+                    days=tuple(export.Day(day, count, 0) for day, count in sorted(days[identity,].items())),
                 )
             )
 
@@ -280,8 +290,8 @@ class _Conversion:
             self._schemas[_text(each, "uuid")] = place
             identity = self._id("schema", name, _text(each, "uuid"))
             created = _document_time(each)
-            revision = Revision(revision=1, type=kind, payload=payload, created_on=created)
-            line = Schema(project=project, name=name, id=identity, created_on=created, revisions=(revision,))
+            revision = export.Revision(revision=1, type=kind, payload=payload, created_on=created)
+            line = export.Schema(project=project, name=name, id=identity, created_on=created, revisions=(revision,))
             self._done.schemas.append(line)
 
     def _place(self, kind: str, each: Document, taken: Collection[Place], others: Collection[Place]) -> Place | None:
@@ -301,9 +311,7 @@ class _Conversion:
             return None
         return project, name
 
-    def _group_by_name(
-        self, kind: str, documents: Sequence[Document]
-    ) -> Iterator[tuple[Place, Place, Sequence[Document]]]:
+    def _group_by_name(self, kind: str, documents: Sequence[Document]) -> Iterator[tuple[Place, Place, list[Document]]]:
         """Yield old place, new place and documents of each converted item: a name may have two documents."""
         groups: dict[Place, list[Document]] = defaultdict(list)
         for each in documents:
@@ -333,7 +341,7 @@ class _Conversion:
         if retention != bounds.age:
             self._odd("retention", f"topic {project}/{name}", "is a year now, the most there is")
         created = self._creation_time(f"topic {project}/{name}", newest)
-        line = Topic(
+        line = export.Topic(
             project=project,
             name=name,
             id=str(uuid.uuid5(NAMESPACE, f"topic {kafka} {several[0].get('_id', '')}")),
@@ -348,7 +356,7 @@ class _Conversion:
 
     def _authorized_users(self, what: str, several: Sequence[Document]) -> tuple[str, ...]:
         names: dict[str, None] = {}
-        for identity in (each for one in several for each in _texts(one, "acl")):
+        for identity in (each for one in several for each in _items(one, "acl", str)):
             name = self.users.get(identity)
             if name is None:
                 self._odd("access list", what, "names a user that is gone, who is left out")
@@ -366,7 +374,7 @@ class _Conversion:
             if line is not None:
                 self._done.subscriptions.append(line)
 
-    def _subscription(self, place: Place, several: Sequence[Document]) -> Subscription | None:
+    def _subscription(self, place: Place, several: Sequence[Document]) -> export.Subscription | None:
         project, name = place
         newest, what = several[-1], f"subscription {project}/{name}"
         owner, old_topic = _text(newest, "project_uuid"), _text(newest, "topic")
@@ -382,7 +390,7 @@ class _Conversion:
         if topic:
             handed = max(_number(each, "next_offset") for each in several)
             self._done.handed[identity] = min(handed, topic.bounds.end)
-        return Subscription(
+        return export.Subscription(
             project=project,
             name=name,
             topic=topic.line.name if topic else old_topic,
@@ -438,17 +446,14 @@ class _Conversion:
             header_value=_text(each, "authorization_header") if autogen else "",
             retry_policy=policy if policy in ("linear", "slowstart") else "linear",
             retry_period=max(_number(each, "retry_period"), 0),
-            verification_hash=_text(each, "verification_hash"),
             verified=bool(each.get("verified")),
-            mattermost_url=_text(each, "mattermost_url"),
-            mattermost_username=_text(each, "mattermost_username"),
-            mattermost_channel=_text(each, "mattermost_channel"),
             base64_decode=bool(each.get("base_64_decode")),
+            **_texts(each, "verification_hash", "mattermost_url", "mattermost_username", "mattermost_channel"),
         )
 
     def _convert_registrations(self) -> None:
         pending: set[str] = set()
-        made: list[Registration] = []
+        made: list[export.Registration] = []
         for each in reversed(self._documents.user_registrations):  # the newest of several pending ones
             name, decided = _text(each, "name"), _DECIDED.get(_text(each, "status"))
             if decided is None and name in pending:
@@ -457,16 +462,14 @@ class _Conversion:
             if decided is None:
                 pending.add(name)
             made.append(
-                Registration(
+                export.Registration(
                     name=name,
                     id=self._id("registration", name, _text(each, "uuid")),
                     status=decided or "pending",
-                    activation_token=_text(each, "activation_token"),
-                    decline_comment=_text(each, "decline_comment"),
                     registered_at=_text_time(each, "registered_at"),
                     modified_at=_text_time(each, "modified_at"),
                     modified_by=self._user(_text(each, "modified_by")),
-                    **_person(each),
+                    **_texts(each, *_PERSON, "activation_token", "decline_comment"),
                 )
             )
         self._done.registrations = made[::-1]
@@ -482,10 +485,6 @@ def _number(each: Document, name: str, otherwise: int = 0) -> int:
     if isinstance(found, bool) or not isinstance(found, int | float) or not math.isfinite(found):
         return otherwise
     return min(max(int(found), -MAX_COUNT), MAX_COUNT)
-
-
-def _texts(each: Document, name: str) -> list[str]:
-    return _items(each, name, str)
 
 
 def _items(each: Document, name: str, kind: type[T]) -> list[T]:
@@ -521,15 +520,15 @@ def _text_time(each: Document, name: str) -> int | None:
         return None
 
 
-def _person(each: Document) -> dict[str, str]:
-    return {name: _text(each, name) for name in ("email", "first_name", "last_name", "organization", "description")}
+def _texts(each: Document, *names: str) -> dict[str, Any]:
+    return {name: _text(each, name) for name in names}
 
 
-def _by_creators(made: Mapping[str, User], creators: Mapping[str, str | None]) -> list[User]:
-    ordered: dict[str, User] = {}
+def _by_creators(made: Mapping[str, export.User], creators: Mapping[str, str | None]) -> list[export.User]:
+    ordered: dict[str, export.User] = {}
     for user in made.values():
-        path: list[User] = []
-        current: User | None = user
+        path: list[export.User] = []
+        current: export.User | None = user
         while current is not None and current.name not in ordered and current not in path:
             path.append(current)
             current = made.get(creators[current.name] or "")
@@ -550,7 +549,7 @@ def _days(documents: Iterable[Document], *names: str) -> Mapping[tuple[str, ...]
     return days
 
 
-def _fit_days(days: Mapping[str, int], end: int, created: int | None) -> tuple[Day, ...]:
+def _fit_days(days: Mapping[str, int], end: int, created: int | None) -> tuple[export.Day, ...]:
     """Fit the days to the published total: a topic that was made again inherited the days of its name."""
     left = end
     kept: dict[str, int] = {}
@@ -560,13 +559,13 @@ def _fit_days(days: Mapping[str, int], end: int, created: int | None) -> tuple[D
     if left > 0:
         first = min(kept, default=datetime.fromtimestamp((created or 0) / 1000, UTC).date().isoformat())
         kept[first] = kept.get(first, 0) + left
-    return tuple(Day(day, count, 0) for day, count in sorted(kept.items()) if count)
+    return tuple(export.Day(day, count, 0) for day, count in sorted(kept.items()) if count)
 
 
-def _tally(each: Document, messages: int, size: int, verb: str) -> Tally:
+def _tally(each: Document, messages: int, size: int, verb: str) -> export.Tally:
     """Return the counters, and two request times that give the same rate."""
     last, rate = _time(each, f"latest_{verb}"), each.get(f"{verb}_rate")
-    tally = Tally(messages=max(messages, 0), bytes=max(size, 0), last=last)
+    tally = export.Tally(messages=max(messages, 0), bytes=max(size, 0), last=last)
     if last is not None and isinstance(rate, int | float) and math.isfinite(rate) and rate > 0:
         before = last - round(1000 * LAST_MESSAGES / rate)
         if before >= 0:

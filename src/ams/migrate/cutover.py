@@ -24,8 +24,7 @@ from ams.client.connection import ConnectionSettings
 from ams.client.errors import ClientError, NotAllowed, NotAuthenticated
 from ams.core.errors import Unusable
 from ams.migrate.conversion import Converted
-from ams.migrate.export_writer import plan
-from ams.migrate.message_copy import Copied, Copying
+from ams.migrate.message_copy import Copied, Copying, plan
 from ams.migrate.sources import OpenReference, ReferenceSource
 from ams.migrate.verification import Difference, compare_served, compare_stored
 from ams.storage.files import Disk, write_whole
@@ -41,9 +40,7 @@ class Proxy:
     """haproxy's runtime API, at a socket's path or HOST:PORT. Raises `Unusable` if it fails or refuses."""
 
     def __init__(self, address: str, map_file: str, tell: Callable[[str], None]) -> None:
-        self._address = address
-        self._map = map_file
-        self._tell = tell
+        self._address, self._map, self._tell = address, map_file, tell
 
     def route_clients(self, where: Where) -> None:
         """Route new requests; held ones wait. Also writes the map file if it is on this machine."""
@@ -69,9 +66,8 @@ class Proxy:
         until = time.monotonic() + seconds
         while self._backend(service)["status"] != "UP":
             if time.monotonic() > until:
-                raise Unusable(
-                    f"haproxy does not see the {service} service serve: see its log, and the checks it makes"
-                )
+                remedy = "see its log, and the checks it makes"
+                raise Unusable(f"haproxy does not see the {service} service serve: {remedy}")
             await asyncio.sleep(DRAIN_PAUSE)
 
     def _backend(self, service: Service) -> dict[str, str]:
@@ -217,7 +213,7 @@ def _check(differences: Sequence[Difference]) -> None:
         raise Unusable(f"{len(differences)} things differ: {shown}")
 
 
-class Held:
+class Held(AbstractAsyncContextManager["Held"]):
     """A service whose clients are held in a block; if the block fails, they are routed back.
 
     Raises `Unusable` if clients are routed elsewhere already.
@@ -233,9 +229,6 @@ class Held:
         self._is_held = where == "held"
         self._is_stopped = self._is_held and service == "old"
         self.is_new_started = self._is_over = False
-
-    async def __aenter__(self) -> "Held":
-        return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None:

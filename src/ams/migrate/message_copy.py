@@ -1,7 +1,7 @@
-"""Copies messages in rounds into an unused installation while the old service runs.
+"""Plans a move, writes it as an export, or copies its messages in rounds into an unused installation.
 
-A round copies the messages since the previous one. Offsets and times stay, so an interrupted round is resumed. Users,
-topics and offsets come last, in one transaction: no node serves the installation before.
+A round copies the messages since the previous one while the old service runs. Offsets and times stay, so an interrupted
+round is resumed. Users, topics and offsets come last, in one transaction: no node serves the installation before.
 
 A file in the data folder, `migration.json`, marks a migration under way and lists its topics.
 """
@@ -9,32 +9,116 @@ A file in the data folder, `migration.json`, marks a migration under way and lis
 import asyncio
 import contextlib
 import json
+import math
+import time
 import uuid
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from ams.app.moving.exporter import Installation, Progress
+from ams.app.moving.files import writing
 from ams.app.moving.importer import fill
 from ams.core.clock import Milliseconds
-from ams.core.errors import Unusable
-from ams.core.messages import Stored
+from ams.core.errors import Unavailable, Unusable
+from ams.core.messages import Stored, message
 from ams.core.names import Offset, TopicId, topic_id, topic_id_text
-from ams.migrate.conversion import NAMESPACE, Converted, KafkaBounds, MovedTopic
-from ams.migrate.documents import Oddity
-from ams.migrate.export_writer import stand_in, unreadable, unreadable_end
+from ams.migrate.conversion import NAMESPACE, Converted, Documents, KafkaBounds, MovedTopic, Oddity, convert_documents
 from ams.migrate.requests import each_of
 from ams.migrate.sources import Kafka
+from ams.storage.export_format import FORMAT, End, Header, Line, Log, encode_line, encoded_message, kind
 from ams.storage.files import Disk, write_whole
 from ams.storage.log.base import Origin
 from ams.storage.registry.export import Loaded, Name
 
 T = TypeVar("T")
 
+SAMPLE = 10_000  # messages read to estimate the speed
+STORING_FACTOR = 2  # reading and storing take so many times as long as reading; measured in November 2026
 TRIES = 16  # how often a topic may be recreated during the copy
 RESTART_MESSAGES = 10_000  # a round with so many seals the log, so that the next start is short
 FILE = "migration.json"
+
+
+def plan(documents: Documents, kafka: Kafka, bounds: Callable[[str], KafkaBounds] | None = None) -> Converted:
+    """Plan a move, read only. Raises `Unavailable` if the database or the brokers do not fit."""
+    if not documents.users and not documents.projects:
+        raise Unavailable("there are neither users nor projects in the old database: is its name right?")
+    found = convert_documents(documents, bounds or kafka.bounds)
+    if not any(topic.bounds.end for topic in found.topics) and any(each.get("msg_num") for each in documents.topics):
+        raise Unavailable("nothing of any topic is in Kafka, and messages were published: are the brokers right?")
+    ours = {topic.kafka for topic in found.topics}
+    for name, count in sorted(kafka.other_partitions.items()):
+        if name in ours:
+            done = f"{count} messages outside partition 0 had no ids, and stay"
+            found.oddities.append(Oddity("partitions", f"Kafka topic {name}", done))
+    return found
+
+
+async def seconds_to_copy(plan: Converted, kafka: Kafka) -> int:
+    """Estimate the time of the first copy by reading messages of the largest topic. Raises `Unavailable`."""
+    largest = max(plan.topics, key=lambda each: each.bounds.end - each.bounds.first, default=None)
+    if largest is None or not plan.messages:
+        return 0
+    first, end = largest.bounds.first, min(largest.bounds.end, largest.bounds.first + SAMPLE)
+    began = time.perf_counter()
+    async for _ in kafka.batches(largest.kafka, first, end):
+        """Nothing is kept of it."""
+    return math.ceil(STORING_FACTOR * (time.perf_counter() - began) * plan.messages / (end - first))
+
+
+async def write(plan: Converted, kafka: Kafka, path: str, progress: Progress) -> Mapping[str, int]:
+    """Write the export to a new file; return lines by kind. Raises `Unusable`, `Unavailable`."""
+    counts: Counter[str] = Counter()
+    expected = plan.messages
+    with writing(path) as file:
+
+        def put(line: Line) -> None:
+            file.write(encode_line(line))
+            counts[kind(line)] += 1
+
+        file.write(encode_line(Header(format=FORMAT, messages=expected)))
+        for topic in plan.topics:
+            if topic.bounds.end:
+                put(Log(project=topic.line.project, topic=topic.line.name, id=topic.line.id, first=topic.bounds.first,
+                        bytes=topic.bytes, retention=topic.line.retention))  # fmt: skip
+                async for batch in messages_of(topic, kafka, plan.oddities):
+                    file.writelines(map(encoded_message, batch))
+                    counts["message"] += len(batch)
+                    progress(counts["message"], expected)
+        for line in plan.lines():
+            put(line)
+        file.write(encode_line(End(counts=dict(counts))))
+    return counts
+
+
+async def messages_of(topic: MovedTopic, kafka: Kafka, oddities: list[Oddity]) -> AsyncIterator[Sequence[Stored]]:
+    """Yield a topic's messages. Unreadable records are holes; an empty message replaces a hole at the end."""
+    first, end = topic.bounds.first, topic.bounds.end
+    count, last, time = 0, first - 1, 0
+    async for batch in kafka.batches(topic.kafka, first, end):
+        count += len(batch)
+        last, time = batch[-1].offset, batch[-1].time
+        yield batch
+    if count < end - first:
+        oddities.append(_unreadable(topic, end - first - count))
+    if last + 1 < end:
+        oddities.append(_unreadable_end(topic))
+        yield [_stand_in(topic, Milliseconds(time))]
+
+
+def _unreadable(topic: MovedTopic, count: int) -> Oddity:
+    return Oddity("record", topic.what, f"{count} records cannot be read: there is nothing at their ids")
+
+
+def _unreadable_end(topic: MovedTopic) -> Oddity:
+    return Oddity("record", topic.what, f"an empty message stands at its end, {topic.bounds.end - 1}")
+
+
+def _stand_in(topic: MovedTopic, time: Milliseconds) -> Stored:
+    # Of an unreadable last record, whose id is used.
+    return Stored(Offset(topic.bounds.end - 1), time, message("").fragment)
 
 
 class Copied(NamedTuple):
@@ -56,47 +140,20 @@ class Note(NamedTuple):
     stand_in: int = -1  # offset of a placeholder for an unreadable last record; -1: none
 
 
-@dataclass(slots=True)
-class Notes:
-    """Notes about logs, by topic id."""
-
-    path: Path
-    topics: dict[str, Note] = field(default_factory=dict)
-
-    @classmethod
-    def read(cls, folder: str) -> "Notes":
-        """Read the notes of a data folder; empty before the first round. Raises `Unusable`."""
-        path = Path(folder) / FILE
-        if not path.exists():
-            return cls(path)
-        try:
-            topics = json.loads(path.read_bytes())["topics"]
-            return cls(path, {each: Note(*note) for each, note in topics.items()})
-        except (OSError, ValueError, KeyError, TypeError):
-            raise Unusable(f"{path} cannot be read: begin again with a new data folder") from None
-
-    def add(self, topics: Mapping[TopicId, MovedTopic]) -> None:
-        """Note logs before they are made, durably."""
-        for place, topic in topics.items():
-            self.topics[topic_id_text(place)] = Note(topic.kafka, topic.bounds.end)
-        self._write()
-
-    def stands_in(self, place: TopicId, offset: int) -> None:
-        """Note that a log ends in a placeholder, durably."""
-        name = topic_id_text(place)
-        self.topics[name] = self.topics[name]._replace(stand_in=offset)
-        self._write()
-
-    def _write(self) -> None:
-        write_whole(Disk(), str(self.path), json.dumps({"topics": self.topics}).encode())
-
-
 class Copying:
     """Rounds into one installation, whose data folder is `folder`."""
 
     def __init__(self, target: Installation, folder: str, source: Kafka, progress: Progress) -> None:
+        """Read the notes of earlier rounds. Raises `Unusable`."""
         self._target, self._registry, self._log = target, target.registry, target.log
-        self._notes = Notes.read(folder)
+        self._path = Path(folder) / FILE
+        self._notes: dict[str, Note] = {}  # by topic id
+        try:
+            if self._path.exists():
+                topics = json.loads(self._path.read_bytes())["topics"]
+                self._notes = {each: Note(*note) for each, note in topics.items()}
+        except (OSError, ValueError, KeyError, TypeError):
+            raise Unusable(f"{self._path} cannot be read: begin again with a new data folder") from None
         self._source, self._progress = source, progress
         self._there: frozenset[TopicId] = frozenset()
         self._is_filled = False  # an earlier cut stored users, topics and offsets
@@ -106,7 +163,7 @@ class Copying:
         """Return a function from Kafka topic to bounds: copied messages stay when Kafka drops them."""
         oldest: dict[str, int] = {}
         for place, bounds in (await self._log.all_bounds()).items():
-            note = self._notes.topics.get(topic_id_text(place))
+            note = self._notes.get(topic_id_text(place))
             if note is not None:
                 oldest[note.kafka] = bounds.oldest
 
@@ -149,31 +206,37 @@ class Copying:
 
     async def _look(self) -> None:
         self._is_filled = not await self._registry.is_empty()
-        if self._is_filled and not self._notes.topics:
+        if self._is_filled and not self._notes:
             raise Unusable("there are users or topics already: move into a new installation")
         self._there = await self._log.topics()
-        others = {topic_id_text(each) for each in self._there} - self._notes.topics.keys()
+        others = {topic_id_text(each) for each in self._there} - self._notes.keys()
         if others:
             raise Unusable(f"the log holds {len(others)} topics of somebody else: move into a new installation")
 
     async def _copy_topics(self, plan: Converted, *, at_end: bool) -> Copied:
         topics = plan.topics
-        await self._make({self._unused_topic_id(each): each for each in topics if not self._places(each)})
+        await self._make([each for each in topics if not self._places(each)])
         self._expected, self._done = plan.messages, 0
         copied = dict(await each_of(topics, lambda topic: self._copy(topic, plan.oddities, at_end)))
         for place in self._there - {each.topic for _, each in copied.values()}:
             await self._log.drop(place)  # its topic is gone, or was made again
-        loaded = {name: each for name, (_, each) in copied.items()}
-        return Copied(sum(new for new, _ in copied.values()), loaded)
+        return Copied(sum(new for new, _ in copied.values()), {name: each for name, (_, each) in copied.items()})
 
     def _places(self, topic: MovedTopic) -> list[TopicId]:
         """Return the logs of a topic, newest last: it gets a new one each time it is made again."""
         return [each for each in _identities(topic) if each in self._there]
 
-    async def _make(self, new: Mapping[TopicId, MovedTopic]) -> None:
-        self._notes.add(new)
+    async def _make(self, topics: Sequence[MovedTopic]) -> list[TopicId]:
+        new = {self._unused_topic_id(each): each for each in topics}
+        self._note({topic_id_text(place): Note(topic.kafka, topic.bounds.end) for place, topic in new.items()})
         await asyncio.gather(*map(self._create, new, new.values()))
         self._there |= new.keys()
+        return list(new)
+
+    def _note(self, notes: Mapping[str, Note]) -> None:
+        """Change notes, durably: before a log is made, or ends in a placeholder."""
+        self._notes |= notes
+        write_whole(Disk(), str(self._path), json.dumps({"topics": self._notes}).encode())
 
     async def _create(self, place: TopicId, topic: MovedTopic) -> None:
         line = topic.line
@@ -184,14 +247,14 @@ class Copying:
     async def _copy(self, topic: MovedTopic, oddities: list[Oddity], at_end: bool) -> tuple[Name, tuple[int, Loaded]]:
         place = self._places(topic)[-1]
         if await self._needs_new_log(place, topic):
-            place = await self._begin_again(topic)
+            [place] = await self._make([topic])
         try:
             new = await self._go_on(place, topic, oddities, at_end)
         except MadeAgain:
             if self._is_filled:
                 what = f"{topic.what} has other messages here"
                 raise Unusable(f"{what}: the new service was used since it was filled") from None
-            place = await self._begin_again(topic)
+            [place] = await self._make([topic])
             new = await self._go_on(place, topic, oddities, at_end)
         self._done += topic.bounds.end - topic.bounds.first
         self._progress(self._done, self._expected)
@@ -207,17 +270,12 @@ class Copying:
         end = (await self._log.bounds(place)).end
         if end >= topic.bounds.end:
             return False
-        stands_in = self._notes.topics[topic_id_text(place)].stand_in == end - 1
+        stands_in = self._notes[topic_id_text(place)].stand_in == end - 1
         return stands_in or self._source.bounds(topic.kafka).first == topic.bounds.end
-
-    async def _begin_again(self, topic: MovedTopic) -> TopicId:
-        place = self._unused_topic_id(topic)
-        await self._make({place: topic})
-        return place
 
     def _unused_topic_id(self, topic: MovedTopic) -> TopicId:
         for each in _identities(topic):
-            if topic_id_text(each) not in self._notes.topics:
+            if topic_id_text(each) not in self._notes:
                 return each
         raise Unusable(f"{topic.what} was made again {TRIES} times while it was copied: begin with a new data folder")
 
@@ -227,7 +285,7 @@ class Copying:
             raise Unusable(f"{topic.what} was copied, and Kafka has nothing of it now: is --kafka right?")
         if bounds.end > topic.bounds.end:
             raise MadeAgain
-        note, copied = self._notes.topics[topic_id_text(place)], 0
+        note, copied = self._notes[topic_id_text(place)], 0
         is_whole = bounds.end == topic.bounds.end
         # The round before clients were held has just checked that it is the same topic.
         if is_whole and ((at_end and not self._is_filled) or note.stand_in == bounds.end - 1):
@@ -273,12 +331,13 @@ class Copying:
             raise MadeAgain
         holes = following - first - count
         if at_end and following < end:
-            oddities.append(unreadable_end(topic))
+            oddities.append(_unreadable_end(topic))
             holes += end - 1 - following
-            self._notes.stands_in(place, end - 1)
-            yield [stand_in(topic, time)]
+            name = topic_id_text(place)
+            self._note({name: self._notes[name]._replace(stand_in=end - 1)})
+            yield [_stand_in(topic, time)]
         if holes:
-            oddities.append(unreadable(topic, holes))
+            oddities.append(_unreadable(topic, holes))
 
 
 def _identities(topic: MovedTopic) -> list[TopicId]:

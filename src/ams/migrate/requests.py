@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from typing import TypeVar
 from urllib.parse import quote
@@ -26,7 +27,7 @@ _SAFE = "".join(map(chr, range(33, 127))).replace("#", "")
 """Characters that are sent unescaped, as the reference got them before."""
 
 
-class OldService:
+class OldService(AbstractAsyncContextManager["OldService"]):
     """The old service, with retries. No error holds the token. Raises `Unavailable`."""
 
     def __init__(self, endpoint: str, token: str, ca: str | None) -> None:
@@ -39,24 +40,17 @@ class OldService:
         self._once = self._client.with_retry(None)
         self._turn = asyncio.Semaphore(MAX_REQUESTS)
 
-    async def __aenter__(self) -> "OldService":
-        return self
-
     async def __aexit__(self, *_: object) -> None:
         await self._client.close()
 
-    async def ask(self, call: Call[T]) -> T:
-        """Send a call with retries, even if it may have been carried out; raises what `once` raises."""
-        return await self._send_call(self._client, replace(call, repeatable=True))
+    async def ask(self, call: Call[T], *, retries: bool) -> T:
+        """Send a call once, or with retries even if it may have been carried out.
 
-    async def once(self, call: Call[T]) -> T:
-        """Send a call once. Raises `NotFound`, `AlreadyExists`, `InvalidInput`, `Unavailable`."""
-        return await self._send_call(self._once, call)
-
-    async def _send_call(self, client: AsyncClient, call: Call[T]) -> T:
+        Raises `NotFound`, `AlreadyExists`, `InvalidInput`, `Unavailable`.
+        """
         try:
             async with self._turn:
-                return await client.call(call)
+                return await (self._client.call(replace(call, repeatable=True)) if retries else self._once.call(call))
         except (NotFound, AlreadyExists, InvalidInput):
             raise
         except (NotAuthenticated, NotAllowed) as error:
@@ -65,8 +59,7 @@ class OldService:
                 "the token of AMS_MIGRATE_TOKEN must be a service_admin's"
             ) from None
         except ClientError as error:
-            where = f"the old service cannot be read: {call.method} {call.path}: {error.message}"
-            raise Unavailable(where) from None
+            raise Unavailable(f"the old service cannot be read: {call.method} {call.path}: {error.message}") from None
 
 
 async def each_of(items: Iterable[S], work: Callable[[S], Awaitable[T]], at_once: int = _CONCURRENT_ITEMS) -> list[T]:
@@ -90,22 +83,17 @@ class AnswerTooLarge(Exception):
     """The answer is too large to compare."""
 
 
-class Side:
+class Side(AbstractAsyncContextManager["Side"]):
     """One of the services, and the token of a service_admin there."""
 
     def __init__(self, endpoint: str, token: str, ca: str | None = None) -> None:
         """Raise `InvalidInput` for an invalid endpoint or token, `Unusable` for an invalid CA file."""
-        self.endpoint = base(endpoint)
-        self.token = token
-        trusted = trust(self.endpoint, ca, None, None)
-        arguments = httpx_arguments(self.endpoint, token, trusted, 30.0)
+        self.endpoint, self.token = base(endpoint), token
+        arguments = httpx_arguments(self.endpoint, token, trust(self.endpoint, ca, None, None), 30.0)
         arguments["headers"] = {}
         arguments["limits"] = httpx.Limits(max_connections=MAX_REQUESTS, max_keepalive_connections=MAX_REQUESTS)
         self._http = httpx.AsyncClient(**arguments)
         self._in_query = False
-
-    async def __aenter__(self) -> "Side":
-        return self
 
     async def __aexit__(self, *_: object) -> None:
         await self._http.aclose()
@@ -120,17 +108,13 @@ class Side:
                 return
         raise NotAuthenticated(f"{self.endpoint} does not know the token it is asked with", 401, "UNAUTHORIZED")
 
-    async def ask(self, target: str, headers: Mapping[str, str] | None) -> ServiceAnswer:
-        """Send a GET with a client's headers, or with our token. Raises `Unreachable`, `AnswerTooLarge`."""
-        return await (self.ask_as(target, self.token) if headers is None else self._get(target, headers))
-
-    async def ask_as(self, target: str, token: str) -> ServiceAnswer:
-        """Send a GET with a token. Raises `Unreachable`, `AnswerTooLarge`."""
-        if self._in_query or not fits_header(token):
-            return await self._get(f"{target}{'&' if '?' in target else '?'}key={quote(token, safe='')}", {})
-        return await self._get(target, {"x-api-key": token})
-
-    async def _get(self, target: str, headers: Mapping[str, str]) -> ServiceAnswer:
+    async def ask(self, target: str, headers: Mapping[str, str] | None, token: str = "") -> ServiceAnswer:
+        """Send a GET with a client's headers, or with a token or ours. Raises `Unreachable`, `AnswerTooLarge`."""
+        token = token or self.token
+        if headers is None and (self._in_query or not fits_header(token)):
+            target, headers = f"{target}{'&' if '?' in target else '?'}key={quote(token, safe='')}", {}
+        elif headers is None:
+            headers = {"x-api-key": token}
         url = self._http.base_url.copy_with(raw_path=quote(target, safe=_SAFE).encode())
         try:
             async with self._http.stream("GET", url, headers=headers) as came:

@@ -15,10 +15,9 @@ from ams.client.errors import ClientError, InvalidInput, NotFound
 from ams.client.wire.call import Call, json_body
 from ams.core.errors import Unavailable, Unusable
 from ams.core.messages import parse
-from ams.migrate.conversion import Converted, MovedTopic
+from ams.migrate.conversion import Converted, MovedTopic, Oddity
 from ams.migrate.cutover import Held, Steps, Tell, run_command
-from ams.migrate.documents import Oddity
-from ams.migrate.export_writer import plan
+from ams.migrate.message_copy import plan
 from ams.migrate.requests import OldService, each_of
 from ams.migrate.sources import OpenReference, ReferenceSource
 from ams.storage.export_format import Subscription
@@ -71,16 +70,12 @@ class _Returning:
     def __init__(
         self, new: Client, old: OldService, source: ReferenceSource, found: Converted, progress: Progress
     ) -> None:
-        self._new, self._old = new, old
-        self._source = source
-        self._found = found
-        self._progress = progress
+        self._new, self._old, self._source, self._found, self._progress = new, old, source, found, progress
         self._oddities: list[Oddity] = []
         self._done = self._expected = 0
 
     async def look(self) -> Sequence[_Since]:
-        found = await each_of(self._found.topics, self._since)
-        return [each for each in found if each is not None]
+        return [each for each in await each_of(self._found.topics, self._since) if each is not None]
 
     async def check_still(self, since: Sequence[_Since]) -> None:
         """Raise `Unusable` if somebody published here meanwhile, or the old service has other messages."""
@@ -137,7 +132,7 @@ class _Returning:
             said = [{"data": each.data, "attributes": kept} for kept, each in zip(attributes, batch, strict=True)]
             call = wire.publish_encoded(line.project, line.name, json_body({"messages": said}))
             try:
-                published = await self._old.once(call)
+                published = await self._old.ask(call, retries=False)
             except (NotFound, InvalidInput) as error:
                 raise Unusable(f"the old service does not take messages of {what}: {error.message}") from None
             ids = [str(each.offset) for each in batch]
@@ -172,7 +167,7 @@ class _Returning:
         if here.current == subscription.offset:
             return False
         try:
-            await self._old.ask(wire.modify_offset(project, name, here.current))
+            await self._old.ask(wire.modify_offset(project, name, here.current), retries=True)
         except (NotFound, InvalidInput) as error:
             self._oddities.append(Oddity("subscription", f"{project}/{name}", f"is not moved: {error.message}"))
             return False

@@ -11,7 +11,7 @@ import random
 import re
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs, urlsplit
@@ -61,10 +61,9 @@ class ShadowReport:
     passed_over: Counter[str] = field(default_factory=Counter)  # reasons for skipped requests
     left_out: int = 0  # by sampling
 
-    def count(self, action: str, kinds: Iterable[DifferenceKind]) -> None:
+    def count(self, action: str, kinds: Sequence[DifferenceKind]) -> None:
         """Add the result of one request."""
         tally = self.routes.setdefault(action, RouteTally())
-        kinds = list(kinds)
         tally.asked += 1
         tally.same += not kinds
         tally.different += bool(kinds)

@@ -1,7 +1,7 @@
 """Reads the reference: documents in MongoDB, messages in Kafka.
 
-Messages are in partition 0 of `PROJECT_UUID.TOPIC`; offsets are their ids. Long topics are read in child processes, in
-parallel with storing.
+Collections are read whole: thousands of small documents, without an index. Messages are in partition 0 of
+`PROJECT_UUID.TOPIC`; offsets are their ids. Long topics are read in child processes, in parallel with storing.
 """
 
 import asyncio
@@ -16,10 +16,11 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Se
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from functools import lru_cache, partial
 from multiprocessing.util import Finalize
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
@@ -27,17 +28,22 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaError
+from bson import decode_file_iter
+from bson.codec_options import CodecOptions, DatetimeConversion
+from bson.errors import InvalidBSON
 
 from ams.core.clock import Milliseconds, SystemClock
 from ams.core.errors import Unavailable
 from ams.core.messages import Stored, message, quoted_base64
 from ams.core.names import Offset
 from ams.core.runs import Columns
-from ams.migrate.conversion import NO_MESSAGES, KafkaBounds, kept_for, milliseconds
-from ams.migrate.documents import Documents, read_documents
+from ams.migrate.conversion import NO_MESSAGES, Document, Documents, KafkaBounds, kept_for, milliseconds
 from ams.storage.export_format import Message
 
 Batches = AsyncGenerator[Sequence[Stored], None]
+MONGODB_SECONDS = 10  # timeout of the server, unless its URI has another
+# Dates as milliseconds: "never" is the year 1, which many calendars cannot hold.
+_CODEC: CodecOptions[Any] = CodecOptions(datetime_conversion=DatetimeConversion.DATETIME_MS)
 _PROCESSES = 2
 _PARALLEL_READ_MESSAGES = 10_000  # shorter topics are read in this process
 PART_MESSAGES = 20_000  # per part; a process reads one part at a time
@@ -125,7 +131,7 @@ async def part_of(batches: Batches, end: int) -> DecodedPart:
     return DecodedPart(messages, end)
 
 
-class Kafka:
+class Kafka(contextlib.AbstractAsyncContextManager["Kafka"]):
     """The reference's brokers, read only: no consumer group, no offset commits."""
 
     def __init__(self, servers: str) -> None:
@@ -135,9 +141,6 @@ class Kafka:
         self._readers: Readers | None = None
         self._bounds: dict[str, KafkaBounds] = {}
         self.other_partitions: dict[str, int] = {}  # messages in other partitions, which nobody can read, by topic
-
-    async def __aenter__(self) -> "Kafka":
-        return self
 
     async def __aexit__(self, *_: object) -> None:
         if self._readers:
@@ -156,11 +159,8 @@ class Kafka:
 
     async def look(self) -> None:
         """Refresh topics and bounds. Raises `Unavailable`."""
-        try:
-            async with self._reader() as consumer:
-                await self._look(consumer)
-        except KafkaError as error:
-            raise Unavailable(f"Kafka cannot be read: {error}") from None
+        async with self._reader() as consumer:
+            await self._look(consumer)
 
     async def _look(self, consumer: AIOKafkaConsumer) -> None:
         admin = AIOKafkaAdminClient(bootstrap_servers=self._servers)
@@ -221,26 +221,23 @@ class Kafka:
 
     @contextlib.asynccontextmanager
     async def _reader(self) -> AsyncIterator[AIOKafkaConsumer]:
-        """Yield a consumer of its own: several topics may be read in parallel."""
-        if self._idle:
-            consumer = self._idle.pop()
-        else:
-            consumer = AIOKafkaConsumer(
-                bootstrap_servers=self._servers,
-                enable_auto_commit=False,
-                auto_offset_reset="none",
-                max_partition_fetch_bytes=FETCH_BYTES,
-                fetch_max_wait_ms=FETCH_WAIT_MS,
-            )
-            self._consumers.append(consumer)
-            try:
-                await consumer.start()
-            except KafkaError as error:
-                raise Unavailable(f"Kafka cannot be read: {error}") from None
+        """Yield a consumer of its own: several topics may be read in parallel. Raises `Unavailable`."""
         try:
-            yield consumer
-        finally:
-            self._idle.append(consumer)
+            if self._idle:
+                consumer = self._idle.pop()
+            else:
+                consumer = AIOKafkaConsumer(
+                    bootstrap_servers=self._servers, enable_auto_commit=False, auto_offset_reset="none",
+                    max_partition_fetch_bytes=FETCH_BYTES, fetch_max_wait_ms=FETCH_WAIT_MS,
+                )  # fmt: skip
+                self._consumers.append(consumer)
+                await consumer.start()
+            try:
+                yield consumer
+            finally:
+                self._idle.append(consumer)
+        except KafkaError as error:
+            raise Unavailable(f"Kafka cannot be read: {error}") from None
 
 
 def read_part(servers: str, topic: str, start: int, end: int) -> DecodedPart:
@@ -366,6 +363,46 @@ def _moment(said: Any) -> int | None:
         return max(milliseconds(datetime.fromisoformat(said)), 0)
     except (ValueError, TypeError):
         return None
+
+
+def read_documents(source: str, database: str) -> Documents:
+    """Read AMS's collections from `mongodb://...` or a `mongodump` folder. `Unavailable` names no password."""
+    return Documents(**read_collections(source, database, [each.name for each in fields(Documents)]))
+
+
+def read_collections(source: str, database: str, names: Sequence[str]) -> Mapping[str, Sequence[Document]]:
+    """Read collections as `read_documents` does; a dump must have the first of them."""
+    if not source.startswith(("mongodb://", "mongodb+srv://")):
+        return _read_dump(Path(source), database, names)
+
+    import pymongo
+    from pymongo.errors import PyMongoError
+
+    # In pymongo an argument overrides the URI.
+    is_said = "serverselectiontimeoutms=" in source.lower()
+    waits: dict[str, Any] = {} if is_said else {"serverSelectionTimeoutMS": MONGODB_SECONDS * 1000}
+    try:
+        with pymongo.MongoClient[dict[str, Any]](source, **waits) as client:
+            found = client.get_database(database, codec_options=_CODEC)
+            return {name: list(found[name].find().sort("_id", 1)) for name in names}
+    except (PyMongoError, ValueError) as error:  # ValueError: invalid URI
+        raise Unavailable(f"MongoDB cannot be read: {type(error).__name__}") from None
+
+
+def _read_dump(folder: Path, database: str, names: Sequence[str]) -> Mapping[str, Sequence[Document]]:
+    place = folder / database if (folder / database).is_dir() else folder
+    found: dict[str, Sequence[Document]] = {}
+    for file in (place / f"{name}.bson" for name in names):
+        try:
+            with file.open("rb") as opened:
+                found[file.stem] = sorted(decode_file_iter(opened, _CODEC), key=lambda each: str(each.get("_id", "")))
+        except FileNotFoundError:
+            continue
+        except (InvalidBSON, OSError) as error:
+            raise Unavailable(f"{file} cannot be read: {error}") from None
+    if names[0] not in found:
+        raise Unavailable(f"{place} holds no dump of the reference: {names[0]}.bson is missing")
+    return found
 
 
 @dataclass(frozen=True, slots=True)

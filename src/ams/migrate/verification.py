@@ -4,10 +4,10 @@ import asyncio
 import hashlib
 import itertools
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import msgspec
 
@@ -16,6 +16,7 @@ from ams.client import Client, wire
 from ams.client.errors import Refused
 from ams.client.transport import fits_header
 from ams.core.clock import SystemClock, publish_time
+from ams.core.messages import parse
 from ams.core.names import Offset, SubscriptionId, TopicId
 from ams.migrate.comparison import different, read_of
 from ams.migrate.conversion import Converted, KafkaBounds, MovedTopic, kept_for
@@ -23,9 +24,6 @@ from ams.migrate.requests import MAX_REQUESTS, AnswerTooLarge, Side, each_of
 from ams.migrate.sources import Kafka
 from ams.storage.cursors.base import TopicOffset
 from ams.storage.export_format import Subscription, User
-
-T = TypeVar("T")
-A = TypeVar("A")
 
 MESSAGES = 1_000  # per request
 EXPIRY_MARGIN_MS = 3_600_000  # messages that expire within this time may be missing
@@ -105,7 +103,7 @@ async def _compare_answers(target: str, what: str, token: str, old: Side, new: S
     if read is None:
         return []
     try:
-        one, other = await asyncio.gather(*(side.ask_as(target, token or side.token) for side in (old, new)))
+        one, other = await asyncio.gather(*(side.ask(target, None, token) for side in (old, new)))
     except AnswerTooLarge:
         return [Difference(what, "an answer that is too large to compare", "")]
     secrets = (token, old.token, new.token)
@@ -170,20 +168,12 @@ async def compare_served(found: Converted, client: Client, ca: str | None) -> li
     return await asyncio.to_thread(lambda: [*_users(found, client, ca), *_places(client, list(some.values()))])
 
 
-def _each(items: Iterable[T], ask: Callable[[T], A]) -> list[A]:
-    executor = ThreadPoolExecutor(REQUEST_THREADS)
-    try:
-        return list(executor.map(ask, items))
-    finally:
-        executor.shutdown(cancel_futures=True)
-
-
 def _users(found: Converted, client: Client, ca: str | None) -> Iterator[Difference]:
     roles: dict[str, dict[str, set[str]]] = defaultdict(dict)
     for each in found.memberships:
         roles[each.user][each.project] = set(each.roles)
 
-    with Client(client.endpoint, ca=ca, retry=None) as anybody:
+    with Client(client.endpoint, ca=ca, retry=None) as anybody, ThreadPoolExecutor(REQUEST_THREADS) as executor:
 
         def compare(user: User) -> Difference | None:
             what = f"token of user {user.name}"
@@ -202,7 +192,7 @@ def _users(found: Converted, client: Client, ca: str | None) -> Iterator[Differe
             new = (set(profile.service_roles), {each.project: set(each.roles) for each in profile.projects})
             return None if old == new else Difference(f"roles of user {user.name}", _roles(*old), _roles(*new))
 
-        yield from filter(None, _each([each for each in found.users if each.token], compare))
+        yield from filter(None, executor.map(compare, [each for each in found.users if each.token]))
 
 
 def _roles(service: Iterable[str], projects: Mapping[str, Iterable[str]]) -> str:
@@ -219,7 +209,8 @@ def _places(client: Client, subscriptions: Sequence[Subscription]) -> Iterator[D
             return Difference(what, str(each.offset), error.message)
         return Difference(what, str(each.offset), str(new)) if new < each.offset else None
 
-    yield from filter(None, _each(subscriptions, compare))
+    with ThreadPoolExecutor(REQUEST_THREADS) as executor:
+        yield from filter(None, executor.map(compare, subscriptions))
 
 
 def _bounds(bounds: KafkaBounds) -> str:
@@ -237,10 +228,8 @@ async def _topic(topic: MovedTopic, kafka: Kafka, client: Client) -> tuple[str, 
     try:
         old, since = _Sum(topic), _since(topic)
         async for batch in kafka.batches(topic.kafka, topic.bounds.first, topic.bounds.end):
-            kept = [each for each in batch if each.offset >= oldest or each.time >= since]
-            bodies = _bodies(b"[%b]" % b",".join([b"{%b}" % each.fragment for each in kept]))
-            pairs = zip(kept, bodies, strict=True)
-            old.add([(each.offset, publish_time(each.time), body.attributes, body.data) for each, body in pairs])
+            kept = [(each, parse(each.fragment)) for each in batch if each.offset >= oldest or each.time >= since]
+            old.add([(each.offset, publish_time(each.time), body.attributes, body.data) for each, body in kept])
         return str(old), str(await new), old.count
     except Refused as error:
         return str(old), error.message, old.count
@@ -259,12 +248,6 @@ def _new(topic: MovedTopic, oldest: int, client: Client) -> "_Sum":
     return new
 
 
-class _MessageBody(msgspec.Struct):
-    data: str
-    attributes: Mapping[str, str] = {}
-
-
-_bodies = msgspec.json.Decoder(list[_MessageBody]).decode
 _lines = msgspec.json.Encoder(order="deterministic").encode_lines
 
 

@@ -2,7 +2,6 @@
 
 declarations            declarations and plan steps, as values
 document                files of `ams apply`
-parallel                options of parallel subscriptions in declarations
 plan                    compares declared and existing resources, and returns the missing steps: pure
 execution               does the steps; a failure ends all, or only those of the same owner
 gocdb                   requests to GOCDB: pages, sites, TLS

@@ -11,19 +11,18 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ams.client.wire import authn
-from ams.core.ack_ids import MAX_ACK_DEADLINE
-from ams.core.clock import utc_text
+from ams.core import parallel_options
+from ams.core.ack_ids import MAX_ACK_DEADLINE, MIN_ACK_DEADLINE
+from ams.core.clock import seconds_span, seconds_text, utc_text
 from ams.core.distinguished_names import normalise_name
-from ams.core.errors import BadDocument
+from ams.core.errors import BadDocument, InvalidInput
 from ams.core.names import MAX_NAME, is_name, is_resource_name
 from ams.core.parallel_options import ORDERED, PARALLEL
 from ams.core.quotas import MAX_LIMIT, QUOTAS
 from ams.core.rights import is_resource
 from ams.core.settings import retention_seconds, size_number
 from ams.core.yaml_tree import FileLine, Value, bad, read_capped, read_tree
-from ams.provisioning import parallel
 from ams.provisioning.declarations import Declared, Fields, Reference, ResourceKey, ResourceKind
-from ams.provisioning.parallel import text_as
 from ams.wire.projects import DEFINITION
 
 ALL = "all"  # a token with all rights of its user
@@ -191,10 +190,6 @@ def _some_text(value: Value) -> str:
     return value.text()
 
 
-def _text_or_none(value: Value) -> str:
-    return "" if value.is_null else value.text()
-
-
 def _names(value: Value) -> tuple[str, ...]:
     names = [each.text() for each in value.values()]
     for each in value.values():
@@ -214,21 +209,99 @@ def _limit(value: Value) -> int:
     return limit
 
 
-def _number(highest: int, lowest: int = 1) -> Read:
-    return lambda value: value.number(lowest, highest)
+def _text_as(read: Callable[[str], Any], *, optional: bool = False) -> Callable[[Value], Any]:
+    """Return a reader that applies `read` to a text and reports its error; null of an optional one is empty."""
+
+    def reader(value: Value) -> Any:
+        try:
+            return "" if optional and value.is_null else read(value.text())
+        except (ValueError, InvalidInput) as error:
+            raise bad(value.place, str(error)) from None
+
+    return reader
 
 
-def _one_of(*choices: str) -> Read:
-    return lambda value: value.one_of(*choices)
+_retention, _text_or_none, _span = _text_as(retention_seconds), _text_as(str, optional=True), _text_as(seconds_span)
 
 
-_retention = text_as(retention_seconds)
+def _check_options(value: Value, options: parallel_options.ParallelOptions) -> None:
+    try:
+        parallel_options.check(options)
+    except InvalidInput as error:
+        raise bad(value.place, error.message) from None
+
+
+def _backoff(value: Value) -> Fields:
+    if value.is_null:
+        return {}
+    said = value.mapping(("minimumBackoff", "maximumBackoff"))
+    minimum = _span(said["minimumBackoff"]) if "minimumBackoff" in said else parallel_options.DEFAULT_MINIMUM
+    maximum = _span(said["maximumBackoff"]) if "maximumBackoff" in said else parallel_options.DEFAULT_MAXIMUM
+    _check_options(value, parallel_options.ParallelOptions(parallel_options.RetryPolicy(minimum, maximum)))
+    return {"minimumBackoff": seconds_text(minimum), "maximumBackoff": seconds_text(maximum)}
+
+
+def _dead_letters(value: Value) -> Fields:
+    if value.is_null:
+        return {}
+    said = value.mapping(("deadLetterTopic", "maxDeliveryAttempts"))
+    if "deadLetterTopic" not in said:
+        raise bad(value.place, parallel_options.NO_DEAD_LETTER_TOPIC)
+    attempts, limits = parallel_options.DEFAULT_ATTEMPTS, (parallel_options.MIN_ATTEMPTS, parallel_options.MAX_ATTEMPTS)
+    if "maxDeliveryAttempts" in said:
+        attempts = said["maxDeliveryAttempts"].number(*limits)
+    return {"deadLetterTopic": said["deadLetterTopic"].text(), "maxDeliveryAttempts": attempts}
+
+
+def _filter(text: str) -> str:
+    parallel_options.check(parallel_options.ParallelOptions(filter=text))
+    return text
+
+
+def _expiration(value: Value) -> Fields:
+    said = value.mapping(("ttl",))
+    if not said:
+        return {}
+    ttl = _span(said["ttl"])
+    _check_options(value, parallel_options.ParallelOptions(expiration_ttl=ttl))
+    return {"ttl": seconds_text(ttl)}
+
+
+def _message_retention(text: str) -> str:
+    retention = seconds_span(text)
+    parallel_options.check(parallel_options.ParallelOptions(message_retention=retention))
+    return seconds_text(retention)
+
+
+PARALLEL_OPTIONS: Readers = {
+    "retryPolicy": _backoff,
+    "deadLetterPolicy": _dead_letters,
+    "filter": _text_as(_filter, optional=True),
+    "enableMessageOrdering": Value.switch,
+    "enableExactlyOnceDelivery": Value.switch,
+    "retainAckedMessages": Value.switch,
+    "expirationPolicy": _expiration,
+    "messageRetentionDuration": _text_as(_message_retention, optional=True),
+}
+"""Spelled as in the API, spans as the service writes them; `{}` and an empty text mean unset."""
+
+
+def _check_type(said: Mapping[str, Value], found: Fields) -> None:
+    # An ordered subscription has no such options, and a parallel one no deadline as short as an ordered one.
+    if found.get("type") == PARALLEL:
+        if found.get("ackDeadline", MIN_ACK_DEADLINE) < MIN_ACK_DEADLINE:
+            raise bad(said["ackDeadline"].place, f"a parallel subscription has {MIN_ACK_DEADLINE} seconds or more")
+        return
+    for name in PARALLEL_OPTIONS:
+        if name in said:
+            raise bad(said[name].place, f"{name} is of parallel subscriptions: say type: parallel")
+
 
 USER: Readers = {
     **dict.fromkeys(("email", "first_name", "last_name", "organization", "description"), _some_text),
     "service_roles": _names,
 }
-_TOKEN: Readers = {"expires_on": text_as(utc_text, optional=True), "rights": _rights}
+_TOKEN: Readers = {"expires_on": _text_as(utc_text, optional=True), "rights": _rights}
 PROJECT: Readers = {
     "description": _some_text,
     "retention": _retention,
@@ -238,16 +311,16 @@ PROJECT: Readers = {
 _TOPIC: Readers = {"schema": _text_or_none, "retention": _retention, "access": _names}
 _SUBSCRIPTION: Readers = {
     "topic": Value.text,
-    "ackDeadline": _number(MAX_ACK_DEADLINE, 0),
+    "ackDeadline": lambda value: value.number(0, MAX_ACK_DEADLINE),
     "push": push_fields,
     "access": _names,
-    "type": _one_of(ORDERED, PARALLEL),
-    **parallel.OPTIONS,
+    "type": lambda value: value.one_of(ORDERED, PARALLEL),
+    **PARALLEL_OPTIONS,
 }
 ISSUER: Readers = {
     **dict.fromkeys(("url", "jwks_url", "introspection_url", "client_id"), _text_or_none),
     **dict.fromkeys(("audiences", "clients", "entitlement_claims"), Value.texts),
-    "introspect": _one_of("never", "opaque", "always"),
+    "introspect": lambda value: value.one_of("never", "opaque", "always"),
     "client_secret": Value.mapping,
     "create_users": Value.switch,
     "roles": _rules,
@@ -255,29 +328,29 @@ ISSUER: Readers = {
 SERVICE_TYPE: Readers = {
     "hosts": Value.texts,
     "auth_types": Value.texts,
-    "auth_method": _one_of("headers", "api-key"),
+    "auth_method": lambda value: value.one_of("headers", "api-key"),
     "type": Value.text,
     "verify_client_host": Value.switch,
 }
 _BINDING: Readers = {
     **dict.fromkeys(("service_type", "host", "user", "unique_key", "auth_type"), Value.text),
-    "auth_identifier": text_as(normalise_name),
-    "issuer": text_as(normalise_name, optional=True),
+    "auth_identifier": _text_as(normalise_name),
+    "issuer": _text_as(normalise_name, optional=True),
 }
 _PUSH_OF_BOTH: Readers = {
     "type": Value.text,
     "retryPolicy": _retry_policy,
     "base64Decode": Value.switch,
     "deadLetterTopic": Value.text,
-    "maxDeliveryAttempts": _number(MAX_ATTEMPTS),
-    "maxOutstanding": _number(MAX_OUTSTANDING),
+    "maxDeliveryAttempts": lambda value: value.number(1, MAX_ATTEMPTS),
+    "maxOutstanding": lambda value: value.number(1, MAX_OUTSTANDING),
 }
 _PUSH: Mapping[str, Readers] = {
     "http_endpoint": {
         **_PUSH_OF_BOTH,
         "pushEndpoint": _endpoint,
-        "maxMessages": _number(MAX_NUMBER),
-        "authorizationHeader": lambda value: _fields(value, {"type": _one_of("autogen", "disabled")}),
+        "maxMessages": lambda value: value.number(1, MAX_NUMBER),
+        "authorizationHeader": lambda value: _fields(value, {"type": lambda kind: kind.one_of("autogen", "disabled")}),
     },
     "mattermost": {
         **_PUSH_OF_BOTH,
@@ -389,7 +462,7 @@ class _Reading:
             self._refer(project, each)
         for key, each in self._resources(said, "subscriptions", project, ResourceKind.SUBSCRIPTION):
             found = _fields(each, _SUBSCRIPTION, "a subscription must name its {}", ("topic",))
-            parallel.check_type(each.mapping(), found)
+            _check_type(each.mapping(), found)
             self._add(key, each, found)
             self._refer(project, each)
 

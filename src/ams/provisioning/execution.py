@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -11,11 +11,11 @@ from ams.client import errors, wire
 from ams.client.connection import read_secret
 from ams.client.wire import Call, authn
 from ams.core.errors import BadSettings
+from ams.core.parallel_options import PARALLEL
 from ams.core.quotas import QUOTAS
 from ams.core.settings import environment
-from ams.provisioning import parallel
 from ams.provisioning.declarations import Ask, Existing, Fields, Note, ResourceKey, ResourceKind, Step, StepSign
-from ams.provisioning.document import ALL, ISSUER, SECRETS, TOKEN_FILE
+from ams.provisioning.document import ALL, ISSUER, PARALLEL_OPTIONS, SECRETS, TOKEN_FILE
 
 ROUNDS, LIST_ROUNDS = 4, 5  # maximum tries of a plan, and of an access list, under concurrent changes
 
@@ -50,9 +50,7 @@ def both(ams: Ask, certificates: Ask) -> Ask:
     return lambda call: certificates(call) if authn.is_for_authn(call) else ams(call)
 
 
-def carry_out(
-    steps: Sequence[Step], ask: Ask, tokens: Tokens, plan_again: Callable[[], Sequence[Step]], note: Note
-) -> None:
+def carry_out(steps: list[Step], ask: Ask, tokens: Tokens, plan_again: Callable[[], list[Step]], note: Note) -> None:
     """Do steps in order; plan again after concurrent changes. Raises the first `ClientError`."""
     for _ in range(ROUNDS):
         if not CarryingOut(ask, note, tokens).run(steps).overtaken:
@@ -115,7 +113,8 @@ class CarryingOut:
         self._changed = False
         try:
             if step.change is not StepSign.REMOVE:
-                self._MAKING[step.key.kind](self, step, step.key.project, step.key.name, step.fields)
+                make = getattr(self, f"_{step.key.kind.name.lower()}")  # such as `_topic`
+                make(step, step.key.project, step.key.name, step.fields)
             elif step.key.kind in _LISTS:
                 change_list(self._send, step.key, remove=step.fields["users"])
             else:
@@ -230,9 +229,9 @@ class CarryingOut:
             return
         if "ackDeadline" in said:
             self._send(wire.modify_ack_deadline(project, name, said["ackDeadline"]))
-        changes = parallel.changes(said)
-        if changes is not None:
-            self._send(wire.update_subscription(project, name, changes))
+        options = _parallel_options(said)
+        if options:
+            self._send(wire.update_subscription(project, name, msgspec.convert(options, wire.SubscriptionChanges)))
         if "access" in said:
             self._send(wire.modify_subscription_acl(project, name, said["access"]))
         if "push" in said:
@@ -242,10 +241,10 @@ class CarryingOut:
     def _new_subscription(self, project: str, name: str, said: Fields) -> None:
         deadline, access, push = said.get("ackDeadline"), said.get("access"), _push_config(said)
         # With its push configuration, or not at all: as a pull subscription it would be another (HTTP contract 9.3).
-        call = wire.create_subscription(
-            project, name, said["topic"], ack_deadline=deadline, push=push, parallel=parallel.options_to_create(said)
-        )
-        self._send(call)
+        is_parallel = said.get("type") == PARALLEL
+        options = msgspec.convert(_parallel_options(said), wire.ParallelOptions) if is_parallel else None
+        topic = said["topic"]
+        self._send(wire.create_subscription(project, name, topic, ack_deadline=deadline, push=push, parallel=options))
         if deadline == 0:
             # At creation the service reads 0 as nothing said (HTTP contract 9.3).
             self._send(wire.modify_ack_deadline(project, name, 0))
@@ -325,27 +324,12 @@ class CarryingOut:
         if changed:
             self._send(authn.update_binding(name, authn.BindingFields(**changed)))
 
-    def _entries(self, step: Step, _parent: str, name: str, said: Fields) -> None:
+    def _publishers(self, step: Step, _parent: str, name: str, said: Fields) -> None:
         users = [user for user in said["users"] if user not in self._outside]
         if users:
             change_list(self._send, step.key, add=users)
 
-    _MAKING: ClassVar[Mapping[ResourceKind, Callable[["CarryingOut", Step, str, str, Fields], None]]] = {
-        ResourceKind.USER: _user,
-        ResourceKind.PROJECT: _project,
-        ResourceKind.MEMBER: _member,
-        ResourceKind.SCHEMA: _schema,
-        ResourceKind.TOPIC: _topic,
-        ResourceKind.PUBLISHERS: _entries,
-        ResourceKind.SUBSCRIPTION: _subscription,
-        ResourceKind.CONSUMERS: _entries,
-        ResourceKind.ISSUER: _issuer,
-        ResourceKind.IDENTITY: _identity,
-        ResourceKind.TOKEN: _token,
-        ResourceKind.SERVICE_TYPE: _service_type,
-        ResourceKind.AUTH_METHOD: _auth_method,
-        ResourceKind.BINDING: _binding,
-    }
+    _consumers = _publishers
 
 
 _REMOVING: Mapping[ResourceKind, Callable[[str, str], Call[Any]]] = {
@@ -389,6 +373,10 @@ def _secret(where: Mapping[str, str]) -> str:
 def _push_config(said: Fields) -> wire.PushConfig | None:
     push = said.get("push")
     return msgspec.convert(push, wire.PushConfig) if push else None
+
+
+def _parallel_options(said: Fields) -> dict[str, Any]:
+    return {name: None if said[name] in ({}, "") else said[name] for name in PARALLEL_OPTIONS if name in said}
 
 
 def _to_be_set(step: Step, field: str) -> bool:

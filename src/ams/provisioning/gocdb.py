@@ -10,6 +10,7 @@ import re
 import ssl
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -20,7 +21,8 @@ import httpx
 from defusedxml.common import DefusedXmlException
 from defusedxml.ElementTree import fromstring
 
-from ams.client.transport import LOOPBACK, proxy_to
+from ams.client.errors import Unusable
+from ams.client.transport import LOOPBACK, proxy_to, trust
 from ams.core.errors import BadSettings, ServiceFailed, ServiceTimeout
 from ams.core.urls import without_credentials
 
@@ -74,7 +76,7 @@ def _is_url(address: str) -> bool:
     return address.startswith(("https://", "http://"))
 
 
-class Feed:
+class Feed(AbstractContextManager["Feed"]):
     """GOCDB, with connections that are kept; use it in a `with` block. Raises `BadSettings` for files of no use.
 
     Addresses are URLs or files, with `{{service-type}}` and `{{site}}` where one of many is asked for. `ca` is a file
@@ -85,8 +87,7 @@ class Feed:
         for address in (endpoints_at, sites_at):
             if address.startswith("http://") and urlsplit(address).hostname not in LOOPBACK:
                 raise BadSettings(f"{_safe_address(address)} would be read without TLS: say https://")
-        self._endpoints_at = endpoints_at
-        self._sites_at = sites_at
+        self._endpoints_at, self._sites_at = endpoints_at, sites_at
         over_tls = any(each.startswith("https://") for each in (endpoints_at, sites_at))
         # Without TLS, trust nothing: reading the system's certificates is slow.
         self._trust = _trust(ca, cert, key) if over_tls or ca or cert else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -94,9 +95,6 @@ class Feed:
         self._pages: dict[str, list[Endpoint]] = {}
         self._sites: dict[str, Site] | None = None
         self._asked_sites: dict[str, Site | ServiceFailed | None] = {}
-
-    def __enter__(self) -> "Feed":
-        return self
 
     def __exit__(self, *_: object) -> None:
         for client in self._clients.values():
@@ -192,17 +190,12 @@ def _safe_address(address: str) -> str:
 
 
 def _trust(ca: str, cert: str, key: str) -> ssl.SSLContext:
-    folder = os.path.isdir(ca)
+    folder = ca if os.path.isdir(ca) else None
     try:
-        context = ssl.create_default_context(cafile=None if folder else ca or None, capath=ca if folder else None)
-    except OSError as error:
-        raise BadSettings(f"CA file {ca}: {error.strerror or 'not a certificate in PEM form'}") from error
-    if cert:
-        try:
-            context.load_cert_chain(cert, key or None)
-        except OSError as error:
-            reason = error.strerror if error.filename else None
-            raise BadSettings(f"client certificate {cert}: {reason or 'not a certificate with its key'}") from error
+        context = trust("https:", None if folder else ca or None, cert or None, key or None, folder)
+    except Unusable as error:
+        raise BadSettings(error.message) from error
+    assert context is not None  # as it is for https
     return context
 
 

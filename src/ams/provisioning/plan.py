@@ -8,13 +8,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import msgspec
+
 from ams.client import wire
 from ams.client.errors import NotAuthenticated, NotFound
 from ams.client.wire import Call, authn
 from ams.client.wire.users import OF_SETTINGS
 from ams.core.errors import BadSettings
+from ams.core.parallel_options import ORDERED
 from ams.core.yaml_tree import bad
-from ams.provisioning import parallel
 from ams.provisioning.declarations import Ask, Declared, Existing, Fields, ResourceKey, ResourceKind, Step, StepSign
 from ams.provisioning.document import ALL, ISSUER, KEY_ID, SECRETS, SERVICE_TYPE, TOKEN_FILE, USER
 from ams.wire.projects import DESCRIPTOR
@@ -23,6 +25,7 @@ T = TypeVar("T")
 _PAGE = 500  # resources per page
 _BINDING_FIELDS = ("host", "auth_identifier", "unique_key", "auth_type", "issuer")
 """Fields of a binding with the same form in files and in the API."""
+_FIXED_FIELDS = ("type", "filter", "enableMessageOrdering")  # fields of a subscription that never change
 _ORDER = list(ResourceKind)
 _REPLACED_KINDS = (ResourceKind.IDENTITY, ResourceKind.TOKEN)
 """Kinds that cannot be altered, only removed and made again: all their fields are needed."""
@@ -42,12 +45,10 @@ class PlanOptions:
 def plan(declared: Declared, existing: Existing, options: PlanOptions = PlanOptions()) -> list[Step]:
     """Return the steps in order. Raises `BadDocument` for missing references and impossible changes."""
     removed = {**declared.gone, **(_surplus(declared, existing) if options.prune else {})}
-    for reference in declared.references:
-        target = reference.target
+    for place, target in declared.references:
         if target not in declared.fields and (target not in existing.fields or target in removed):
-            raise bad(reference.place, f"{target} is neither declared nor there")
-    in_order = declared.in_order
-    keys = declared.fields if in_order else sorted(declared.fields, key=lambda key: _ORDER.index(key.kind))
+            raise bad(place, f"{target} is neither declared nor there")
+    keys = declared.fields if declared.in_order else sorted(declared.fields, key=lambda key: _ORDER.index(key.kind))
     steps = [step for key in keys if (step := _step(key, declared, existing, options))]
     last_first = sorted(removed, key=lambda key: (-_ORDER.index(key.kind), key))
     return steps + [Step(StepSign.REMOVE, key, removed[key]) for key in last_first]
@@ -83,21 +84,18 @@ def _impossible(kind: ResourceKind, changed: Fields, found: Fields, options: Pla
         return "" if options.renew_tokens else f"is there with {differs}: {remedy}"
     if kind is ResourceKind.ISSUER and found.get("source") == OF_SETTINGS:
         return f"is of the service's settings (issuers_file), where its {', '.join(changed)} must be changed"
-    fixed = _impossible_change(kind, changed, found)
-    return fixed and f"{fixed}; delete it first"
-
-
-def _impossible_change(kind: ResourceKind, changed: Fields, found: Fields) -> str:
+    fixed = [name for name in _FIXED_FIELDS if kind is ResourceKind.SUBSCRIPTION and name in changed]
     if kind is ResourceKind.SERVICE_TYPE and "type" in changed:
-        return f"is of type {found['type']}, and a service type cannot change its type"
-    if "topic" in changed:
-        return f"is on topic {found['topic']}, and a subscription cannot change its topic"
-    fixed = [name for name in parallel.IMMUTABLE_FIELDS if kind is ResourceKind.SUBSCRIPTION and name in changed]
-    if fixed:
-        return f"has another {', '.join(fixed)}, which a subscription cannot change"
-    if changed.get("schema") == {}:
-        return "holds a schema of payloads, and the service cannot take that part away"
-    return ""
+        text = f"is of type {found['type']}, and a service type cannot change its type"
+    elif "topic" in changed:
+        text = f"is on topic {found['topic']}, and a subscription cannot change its topic"
+    elif fixed:
+        text = f"has another {', '.join(fixed)}, which a subscription cannot change"
+    elif changed.get("schema") == {}:
+        text = "holds a schema of payloads, and the service cannot take that part away"
+    else:
+        return ""
+    return f"{text}; delete it first"
 
 
 def _wanted_fields(key: ResourceKey, declared: Declared, existing: Existing) -> Fields:
@@ -172,22 +170,18 @@ class Target:
 
 def read_existing(declared: Declared, ask: Ask) -> Existing:
     """Return the existing resources of declared users and projects, with the declared fields."""
-    state = _State(declared, ask)
-    return Existing(dict(state.everything()), state.caller())
+    fields = dict(_State(declared, ask).everything())
+    try:
+        return Existing(fields, str(ask(wire.get_profile()).name))
+    except NotAuthenticated:
+        return Existing(fields)
 
 
 class _State:
     def __init__(self, declared: Declared, ask: Ask) -> None:
-        self._ask = ask
-        self._declared = declared
+        self._ask, self._declared = ask, declared
         self._kinds = {(key.project, key.kind) for key in declared.fields} | declared.sections
         self._kinds |= {(each.target.project, each.target.kind) for each in declared.references}
-
-    def caller(self) -> str:
-        try:
-            return str(self._ask(wire.get_profile()).name)
-        except NotAuthenticated:
-            return ""
 
     def everything(self) -> Iterator[tuple[ResourceKey, Fields]]:
         for key in self._declared.fields:
@@ -281,22 +275,30 @@ class _State:
             yield ResourceKind.SCHEMA.key(short_name(schema.name), project), fields
 
     def _topics(self, project: str) -> Iterator[tuple[ResourceKey, Fields]]:
-        pages = self._pages(functools.partial(wire.list_topics, project))
-        for topic in (each for page in pages for each in page.topics):
+        for topic in self._items("topics", functools.partial(wire.list_topics, project)):
             key = ResourceKind.TOPIC.key(short_name(topic.name), project)
             fields = {"schema": short_name(topic.schema), "retention": topic.retention_seconds}
             yield key, fields | self._access(key, wire.get_topic_acl)
 
     def _subscriptions(self, project: str) -> Iterator[tuple[ResourceKey, Fields]]:
-        pages = self._pages(functools.partial(wire.list_subscriptions, project))
-        for subscription in (each for page in pages for each in page.subscriptions):
+        for subscription in self._items("subscriptions", functools.partial(wire.list_subscriptions, project)):
             key = ResourceKind.SUBSCRIPTION.key(short_name(subscription.name), project)
-            letters = subscription.dead_letter_policy
+            retry, letters = subscription.retry_policy, subscription.dead_letter_policy
+            dead_letter_topic = {"deadLetterTopic": short_name(letters.dead_letter_topic)} if letters else {}
+            expiry = subscription.expiration_policy
             fields = {
                 "topic": short_name(subscription.topic),
                 "ackDeadline": subscription.ack_deadline_seconds,
                 "push": subscription.push_config,
-                **parallel.existing(subscription, short_name(letters.dead_letter_topic) if letters else ""),
+                "type": subscription.type or ORDERED,
+                "retryPolicy": msgspec.to_builtins(retry) if retry else {},
+                "deadLetterPolicy": {**(msgspec.to_builtins(letters) if letters else {}), **dead_letter_topic},
+                "filter": subscription.filter,
+                "enableMessageOrdering": subscription.enable_message_ordering,
+                "enableExactlyOnceDelivery": subscription.enable_exactly_once_delivery,
+                "retainAckedMessages": subscription.retain_acked_messages,
+                "expirationPolicy": msgspec.to_builtins(expiry) if expiry else {},
+                "messageRetentionDuration": subscription.message_retention_duration,
             }
             yield key, fields | self._access(key, wire.get_subscription_acl)
 
@@ -327,14 +329,13 @@ class _State:
         return Existing(fields, uuids={user.name: user.uuid for user in users})
 
     def _users(self, project: str) -> list[wire.User]:
-        pages = self._pages(lambda **page: wire.list_members(project, details=True, **page))
-        return [user for page in pages for user in page.users]
+        return list(self._items("users", functools.partial(wire.list_members, project, details=True)))
 
-    def _pages(self, call: Callable[..., Call[Any]]) -> Iterator[Any]:
+    def _items(self, name: str, call: Callable[..., Call[Any]]) -> Iterator[Any]:
         token = ""
         while True:
             page = self._ask(call(page_size=_PAGE, page_token=token))
-            yield page
+            yield from getattr(page, name)
             token = page.next_page_token
             if not token:
                 return

@@ -8,7 +8,7 @@ from typing import Any
 from ams.client import wire
 from ams.core.errors import ServiceFailed
 from ams.provisioning import endpoints
-from ams.provisioning.declarations import Ask, Existing, Fields, Note, ResourceKey, ResourceKind, Step, StepSign
+from ams.provisioning.declarations import Ask, Fields, Note, ResourceKey, ResourceKind, Step, StepSign
 from ams.provisioning.execution import ROUNDS, CarryingOut
 from ams.provisioning.gocdb import Feed
 from ams.provisioning.plan import Target, plan, read_target
@@ -64,16 +64,7 @@ class ProvisionReport:
 
 def provision(feed: Feed, ask: Ask, target: Target, options: RunOptions, note: Note) -> ProvisionReport:
     """Provision GOCDB's endpoints; `note` gets the progress. Raises a `ClientError` that ends the run."""
-    report = ProvisionReport()
-    for service_type in options.service_types:
-        try:
-            listed = feed.endpoints(service_type)
-        except ServiceFailed as error:
-            report.faults.append(f"endpoints of {service_type}: {error.message}")
-            continue
-        note(f"{service_type}: {len(listed)} endpoints are listed; asking for their sites")
-        judged = endpoints.judge(listed, feed.site, email=options.email, own_topics=options.own_topics)
-        report.judged[service_type] = judged
+    report = _read_listings(feed, options, note)
     served = [each for judged in report.judged.values() for each in judged.served]
     listed_failures = [each for each in report.left_out if not each.reason.by_rule]
     listed_faults = list(report.faults)
@@ -83,7 +74,12 @@ def provision(feed: Feed, ask: Ask, target: Target, options: RunOptions, note: N
         made = endpoints.declare(served, existing, target, role=options.role, consumer=options.consumer)
         report.failed = [*listed_failures, *made.failed]
         report.faults = [*listed_faults, *made.faults]
-        gone = _find_removals(report, existing, options, made.users, target.project, whole=not listed_faults)
+        found = endpoints.find_vanished(report.judged, existing, made.users, own_topics=options.own_topics)
+        report.vanished, report.kept, gone = found, "", dict[ResourceKey, Fields]()
+        if options.remove and found.who:
+            whole, most = not listed_faults, options.max_removals
+            report.kept = endpoints.refusal(found, report.judged, whole=whole, most=most)
+            gone = {} if report.kept else endpoints.removals(found, existing, target.project)
         steps = plan(made.to_declared(gone), existing)
         if options.dry_run:
             report.steps = steps
@@ -97,20 +93,18 @@ def provision(feed: Feed, ask: Ask, target: Target, options: RunOptions, note: N
     return report
 
 
-def _find_removals(
-    report: ProvisionReport,
-    existing: Existing,
-    options: RunOptions,
-    serving: Mapping[str, str],
-    project: str,
-    *,
-    whole: bool,
-) -> Mapping[ResourceKey, Fields]:
-    report.vanished = found = endpoints.find_vanished(report.judged, existing, serving, own_topics=options.own_topics)
-    if not options.remove:
-        return {}
-    report.kept = endpoints.refusal(found, report.judged, whole=whole, most=options.max_removals) if found.who else ""
-    return {} if report.kept else endpoints.removals(found, existing, project)
+def _read_listings(feed: Feed, options: RunOptions, note: Note) -> ProvisionReport:
+    report = ProvisionReport()
+    for service_type in options.service_types:
+        try:
+            listed = feed.endpoints(service_type)
+        except ServiceFailed as error:
+            report.faults.append(f"endpoints of {service_type}: {error.message}")
+            continue
+        note(f"{service_type}: {len(listed)} endpoints are listed; asking for their sites")
+        judged = endpoints.judge(listed, feed.site, email=options.email, own_topics=options.own_topics)
+        report.judged[service_type] = judged
+    return report
 
 
 def _note_failures(

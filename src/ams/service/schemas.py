@@ -20,12 +20,12 @@ from ams.core.names import (
 )
 from ams.core.quotas import REVISION_BYTES, SCHEMA_BYTES
 from ams.service.lookup import find_topic, require_found
-from ams.service.validators import Candidate, Validators, compile_schema
+from ams.service.validators import Validators, compile_schema
 from ams.storage.log.base import Log
 from ams.storage.registry.records import Schema, SchemaContent
 from ams.storage.registry.registry import Registry
 from ams.storage.registry.schemas import NO_REVISION, NO_SCHEMA
-from ams.validation.compiled import AVRO, JSON, PROTOBUF
+from ams.validation.compiled import AVRO, JSON, PROTOBUF, Candidate
 from ams.validation.long_checks import MESSAGE, Piece
 from ams.wire.projects import DEFINITION, DryRun, RefusedMessage, SchemaBody
 

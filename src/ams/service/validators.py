@@ -27,7 +27,7 @@ from ams.storage.database.invalidation import Cache
 from ams.storage.registry.records import AttachedSchema, SchemaContent
 from ams.storage.registry.registry import Registry
 from ams.storage.registry.schemas import NO_SCHEMA
-from ams.validation.compiled import PROTOBUF, Compiled, compile_stored
+from ams.validation.compiled import PROTOBUF, Candidate, Compiled, compile_stored
 from ams.validation.cost import INLINE_UNITS, Budget, OverBudget, WorkTimer
 from ams.validation.long_checks import DATA, MESSAGE, PAYLOAD, TASK_SECONDS, InvalidPiece, LongChecks, Piece, Task
 from ams.validation.protobuf import definition_of, is_compiled, with_descriptor
@@ -37,7 +37,6 @@ MAX_COMPILED = 2**26  # bytes of memory for compiled revisions: thousands of usu
 MAX_REVISIONS_TRIED = 20
 NO_REVISION_LEFT = "The schema of the topic has none of the revisions left that messages may keep"
 
-Candidate = Message | str | bytes
 Revision = tuple[SchemaId, int, str]  # a schema, the number of its revision, and the encoding of messages, if it counts
 
 
@@ -87,7 +86,7 @@ class Validators:
         compiled, refused, budget = await self.of(revision), {}, Budget(INLINE_UNITS)
         for place, (index, each) in enumerate(candidates):
             try:
-                _check_one(compiled, index, each, budget)
+                compiled.check(index, each, budget)
             except InvalidInput as error:
                 refused[index] = error.message
             except OverBudget:
@@ -109,7 +108,7 @@ class Validators:
         content = await self.add_descriptor(project, content)
         asked = await compile_schema(content, encoding)
         try:
-            asked.check_payload(0, payload, Budget(INLINE_UNITS))
+            asked.check(0, payload, Budget(INLINE_UNITS))
         except OverBudget:
             task = _task(content, [_piece_of(0, payload)], False, encoding)
             for refused in await self._long_checks.check(project, task):
@@ -167,19 +166,10 @@ def check_some(compiled: Compiled, candidates: Sequence[Candidate]) -> int:
     budget = Budget(units)
     for index in range(done, len(candidates)):
         try:
-            _check_one(compiled, index, candidates[index], budget)
+            compiled.check(index, candidates[index], budget)
         except OverBudget:
             return index
     return len(candidates)
-
-
-def _check_one(compiled: Compiled, index: int, candidate: Candidate, budget: Budget) -> None:
-    if isinstance(candidate, Message):
-        compiled.check(index, candidate, budget)
-    elif isinstance(candidate, str):
-        compiled.check_data(index, candidate, budget)
-    else:
-        compiled.check_payload(index, candidate, budget)
 
 
 def _piece_of(index: int, candidate: Candidate) -> Piece:

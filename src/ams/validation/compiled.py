@@ -25,6 +25,7 @@ from ams.validation.violations import Violation, quote, violations_text
 
 JSON, AVRO, PROTOBUF = "json", "avro", "protobuf"
 JSON_ENCODING = "JSON"
+Candidate = Message | str | bytes  # a message, its data (base64) alone, or its payload (decoded data) alone
 _ALPHABET = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/")
 MAX_SCHEMA_BYTES = 256 * 1024  # size of a schema as JSON
 MAX_PATTERNS = 30  # regular expressions: each may take 64 KiB compiled, and several times that in use
@@ -92,21 +93,17 @@ class Compiled:
             return 0
         return self.payload.count_valid(batch.payloads(), watch)
 
-    def check(self, index: int, message: Message, budget: cost.Budget) -> None:
-        """Check message number `index`. Raises `InvalidInput` with its faults, `TooMuch` over the budget."""
-        self.check_data(index, message.data, budget)
-        if self.attributes:
-            self.attributes.check(index, message.attributes, budget)
-
-    def check_data(self, index: int, data: str, budget: cost.Budget) -> None:
-        """Check base64 text alone. Raises `InvalidInput`."""
-        budget.spend(cost.MESSAGE_UNITS + len(data) // 32)
-        self.check_payload(index, decode_data(index, data), budget)
-
-    def check_payload(self, index: int, payload: bytes, budget: cost.Budget) -> None:
-        """Check decoded data alone. Raises `InvalidInput`."""
-        if self.payload:
-            self.payload.check(index, payload, budget)
+    def check(self, index: int, candidate: Candidate, budget: cost.Budget) -> None:
+        """Check candidate number `index`. Raises `InvalidInput` with its faults, `OverBudget`."""
+        if isinstance(candidate, Message):
+            self.check(index, candidate.data, budget)
+            if self.attributes:
+                self.attributes.check(index, candidate.attributes, budget)
+        elif isinstance(candidate, str):
+            budget.spend(cost.MESSAGE_UNITS + len(candidate) // 32)
+            self.check(index, decode_data(index, candidate), budget)
+        elif self.payload:
+            self.payload.check(index, candidate, budget)
 
 
 def compile_schema(

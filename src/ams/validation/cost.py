@@ -132,8 +132,7 @@ class Effort:
         self._around: dict[int, _PlaceWeight] = {}
         self._known: dict[tuple[int, int], int] = {}
         self._targets: dict[int, Any] = {}
-        self._steps = 0
-        self._visits = 0
+        self._steps = self._visits = 0
 
     def at(self, depth: int) -> int:
         """Return the work down to `depth`, all levels above included."""
@@ -354,6 +353,5 @@ def _reading_of(schema: dict[str, Any], light: int = LIGHT_WORK) -> int:
     read = sum(max(light, pattern_work(each)) for each in patterns)
     if isinstance(schema.get("format"), str):
         read += HEAVY_WORK if schema["format"] in _SLOW_FORMATS else LIGHT_WORK
-    return (
-        read + sum(key in schema for key in ("minLength", "maxLength", "const", "enum")) + 4 * ("uniqueItems" in schema)
-    )
+    read += sum(key in schema for key in ("minLength", "maxLength", "const", "enum"))
+    return read + 4 * ("uniqueItems" in schema)

@@ -33,16 +33,13 @@ _DRAFTS: Mapping[str, type[jsonschema_rs.Validator]] = {
     "http://json-schema.org/draft-07/schema": _DRAFT_7,
 }
 _LATER_DRAFT = jsonschema_rs.Draft201909Validator
+_FORMATS_AFTER_7 = ("uuid", "duration")
+_FORMATS_AFTER_6 = (*_FORMATS_AFTER_7, "idn-hostname", "iri", "iri-reference", "relative-json-pointer")
 _MISSING_FORMATS: Mapping[type[jsonschema_rs.Validator], tuple[str, ...]] = {
-    _DRAFT_7: ("uuid", "duration"),
-    jsonschema_rs.Draft6Validator: (
-        "uuid", "duration", "idn-hostname", "iri", "iri-reference", "relative-json-pointer",
-    ),
-    jsonschema_rs.Draft4Validator: (
-        "uuid", "duration", "idn-hostname", "iri", "iri-reference", "relative-json-pointer", "json-pointer",
-        "uri-reference", "uri-template",
-    ),
-}  # fmt: skip
+    _DRAFT_7: _FORMATS_AFTER_7,
+    jsonschema_rs.Draft6Validator: _FORMATS_AFTER_6,
+    jsonschema_rs.Draft4Validator: (*_FORMATS_AFTER_6, "json-pointer", "uri-reference", "uri-template"),
+}
 """Formats newer than a draft, which the engine ignores. Asserted here as later drafts define them."""
 _BOUNDS = {"exclusiveMinimum": "minimum", "exclusiveMaximum": "maximum"}
 """Limits that are two keywords in draft 4 (the first a boolean), and one keyword in later drafts."""

@@ -13,7 +13,7 @@ import msgspec
 
 from ams.core.errors import InvalidInput, Overloaded
 from ams.core.messages import parse
-from ams.validation.compiled import MAX_SCHEMA_BYTES, Compiled, compile_stored
+from ams.validation.compiled import MAX_SCHEMA_BYTES, Candidate, compile_stored
 from ams.validation.cost import Budget
 from ams.validation.protobuf_compiler import compile_definition
 from ams.workers import NoWorker, Pool, TaskFailed
@@ -62,7 +62,7 @@ def check_task(task: Task) -> list[InvalidPiece]:
     compiled, refused = _compile(task.type, task.payload, task.attributes, task.encoding), []
     for piece in task.pieces:
         try:
-            _check_piece(compiled, piece)
+            compiled.check(piece.index, _candidate(piece), Budget())
         except InvalidInput as error:
             refused.append(InvalidPiece(piece.index, error.message))
             if not task.all:
@@ -70,13 +70,10 @@ def check_task(task: Task) -> list[InvalidPiece]:
     return refused
 
 
-def _check_piece(compiled: Compiled, piece: Piece) -> None:
+def _candidate(piece: Piece) -> Candidate:
     if piece.form == MESSAGE:
-        compiled.check(piece.index, parse(piece.body), Budget())
-    elif piece.form == DATA:
-        compiled.check_data(piece.index, piece.body.decode(), Budget())
-    else:
-        compiled.check_payload(piece.index, piece.body, Budget())
+        return parse(piece.body)
+    return piece.body.decode() if piece.form == DATA else piece.body
 
 
 _task = msgspec.msgpack.Decoder(Task).decode

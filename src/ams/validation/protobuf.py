@@ -10,7 +10,6 @@ estimated first (`ams.validation.cost`), and messages over the budget go to a wo
 
 import base64
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -61,11 +60,15 @@ class ProtobufSchema:
         """Take a descriptor (`descriptor_of`). Payloads are JSON if `is_json`, else binary. Raises `InvalidInput`."""
         if len(descriptor) > MAX_DESCRIPTOR_BYTES:
             raise InvalidInput(f"Schema is too large: at most {MAX_DESCRIPTOR_BYTES} bytes when compiled")
-        shape = _shape(descriptor)
-        self.memory = shape.memory + 2 * len(descriptor)
-        self._is_json = is_json
-        self._wide, self._tags, self._has_required = shape.widest // _BYTES_PER_UNIT, shape.tags, shape.has_required
-        self._type = _message_type(descriptor, shape.imports)
+        try:
+            file = descriptor_pb2.FileDescriptorProto.FromString(descriptor)
+        except DecodeError:
+            raise InvalidInput("schema is not valid: its descriptor is damaged") from None
+        self._is_json, self._has_required = is_json, False
+        self._tags: set[bytes] = set()  # first bytes of fields that are messages
+        self._wide = 0  # units of work for the widest message without nested ones
+        self.memory = self._measure(file) + 2 * len(descriptor)
+        self._type = _message_type(descriptor, file.dependency)
 
     def check(self, index: int, data: bytes, budget: Budget) -> None:
         """Raise `InvalidInput` unless `data` is exactly one message of the schema, `OverBudget` over the budget."""
@@ -93,6 +96,23 @@ class ProtobufSchema:
         except (json_format.Error, TypeError):  # an Any of an unknown type, or a time outside the calendar
             raise ValueError("the data has a value that cannot be written as JSON") from None
         return found
+
+    def _measure(self, file: descriptor_pb2.FileDescriptorProto) -> int:
+        """Return the memory of the schema in bytes, and note what its messages need."""
+        names = parts = 0
+        for path, message in _messages(file.message_type, len(file.package)):
+            inner = [*message.field, *message.extension, *(each for enum in message.enum_type for each in enum.value)]
+            parts += 1 + len(inner) + len(message.enum_type) + len(message.oneof_decl)
+            names += path + sum(path + len(each.name) for each in inner)
+            if names > _MAX_NAME_CHARACTERS:
+                raise InvalidInput("Schema is too large: the full names of its fields are too long")
+            self._wide = max(self._wide, _FIELD_BYTES * (1 + len(message.field)) // _BYTES_PER_UNIT)
+            for field in [*message.field, *message.extension]:
+                self._has_required |= field.label == _REQUIRED
+                if field.type in _MESSAGES:
+                    tag = field.number << 3 | (2 if field.type == _MESSAGES[0] else 3)
+                    self._tags.add(bytes([tag & 0x7F | (0x80 if tag > 0x7F else 0)]))
+        return parts * _PART_BYTES + 2 * names
 
     def _from_binary(self, data: bytes, budget: Budget) -> Message:
         most = len(data) // 2  # upper limit of nested messages
@@ -174,39 +194,6 @@ def _message_type(serialized: bytes, imports: Sequence[str]) -> type[Message]:
     except (KeyError, ValueError):
         raise InvalidInput("schema is not valid: not one message on top, or an import of others") from None
     return GetMessageClass(root)
-
-
-@dataclass(slots=True)
-class _Shape:
-    """Memory of a schema, and of its messages."""
-
-    imports: Sequence[str]
-    memory: int = 0  # bytes of the schema
-    widest: int = 0  # most bytes of a message without nested ones
-    tags: frozenset[bytes] = frozenset()  # first bytes of fields that are messages
-    has_required: bool = False
-
-
-def _shape(serialized: bytes) -> _Shape:
-    try:
-        file = descriptor_pb2.FileDescriptorProto.FromString(serialized)
-    except DecodeError:
-        raise InvalidInput("schema is not valid: its descriptor is damaged") from None
-    shape, tags, names, parts = _Shape(file.dependency), set[bytes](), 0, 0
-    for path, message in _messages(file.message_type, len(file.package)):
-        inner = [*message.field, *message.extension, *(each for enum in message.enum_type for each in enum.value)]
-        parts += 1 + len(inner) + len(message.enum_type) + len(message.oneof_decl)
-        names += path + sum(path + len(each.name) for each in inner)
-        if names > _MAX_NAME_CHARACTERS:
-            raise InvalidInput("Schema is too large: the full names of its fields are too long")
-        shape.widest = max(shape.widest, _FIELD_BYTES * (1 + len(message.field)))
-        for field in [*message.field, *message.extension]:
-            shape.has_required |= field.label == _REQUIRED
-            if field.type in _MESSAGES:
-                tag = field.number << 3 | (2 if field.type == _MESSAGES[0] else 3)
-                tags.add(bytes([tag & 0x7F | (0x80 if tag > 0x7F else 0)]))
-    shape.memory, shape.tags = parts * _PART_BYTES + 2 * names, frozenset(tags)
-    return shape
 
 
 def _messages(messages: Any, path: int) -> Iterator[tuple[int, Any]]:

@@ -43,14 +43,13 @@ class References:
             for key in ROOT_KEYWORDS if part is not self.root else ():
                 if isinstance(part.get(key), str):
                     raise InvalidInput(f"{key} is allowed at the root of a schema only: {quote(part[key])}")
-            if "$ref" in part:
-                self._check_reference(part["$ref"])
-
-    def _check_reference(self, reference: Any) -> None:
-        if not is_plain(reference):
-            raise InvalidInput(f'$ref must lead within the schema, as "#/definitions/site" does: {quote(reference)}')
-        if _follow(self.root, reference) is not NO_TARGET and self.target(reference) is NO_TARGET:
-            raise InvalidInput(f"$ref must lead to a schema: {quote(reference)}")
+            if "$ref" not in part:
+                continue
+            reference, example = part["$ref"], "#/definitions/site"
+            if not is_plain(reference):
+                raise InvalidInput(f'$ref must lead within the schema, as "{example}" does: {quote(reference)}')
+            if _follow(self.root, reference) is not NO_TARGET and self.target(reference) is NO_TARGET:
+                raise InvalidInput(f"$ref must lead to a schema: {quote(reference)}")
 
 
 def schemas_in(schema: Any) -> Iterator[dict[str, Any]]:
@@ -60,7 +59,9 @@ def schemas_in(schema: Any) -> Iterator[dict[str, Any]]:
         part = left.pop()
         if isinstance(part, dict):
             yield part
-            left += [inner for key, value in part.items() for inner in _inner(key, value)]
+            for key, value in part.items():
+                if key not in _DATA_KEYWORDS:
+                    left += value.values() if key in _MAP_KEYWORDS and isinstance(value, dict) else [value]
         elif isinstance(part, list):
             left += part
 
@@ -68,12 +69,6 @@ def schemas_in(schema: Any) -> Iterator[dict[str, Any]]:
 def is_plain(reference: Any) -> bool:
     """Return whether a reference is a path from the root: `#`, or `#/` and names."""
     return isinstance(reference, str) and (reference == "#" or reference.startswith("#/"))
-
-
-def _inner(key: str, value: Any) -> list[Any]:
-    if key in _DATA_KEYWORDS:
-        return []
-    return list(value.values()) if key in _MAP_KEYWORDS and isinstance(value, dict) else [value]
 
 
 def _follow(schema: Any, reference: str) -> Any:

@@ -24,10 +24,8 @@ def violations_text(head: str, violations: Sequence[Violation]) -> str:
     """Return the error text of a message; the contract has one form for one violation and another for several."""
     if len(violations) == 1:
         return f"{head},{violations[0].field}: {violations[0].text}"
-    listed = "".join(
-        f"{number}){field}: {text}." for number, (field, text) in enumerate(violations[:MAX_VIOLATIONS], 1)
-    )
-    return f"{head}.{listed}"
+    items = "".join(f"{number}){field}: {text}." for number, (field, text) in enumerate(violations[:MAX_VIOLATIONS], 1))
+    return f"{head}.{items}"
 
 
 def violations_of(error: ValidationError) -> list[Violation]:

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ams.authn.certificates.certificate import KINDS, ignore_warnings, read_certificate, subject_of
-from ams.authn.certificates.validation import MAX_LOOKUP_THREADS, CertificateChecks, HostCheck, SystemNames
+from ams.authn.certificates.validation import MAX_LOOKUP_THREADS, CertificateChecks, HostCheck
 from ams.authn.settings import AuthnSettings
 from ams.core.clock import SystemClock
 from ams.core.distinguished_names import of_certificate
@@ -219,7 +219,7 @@ async def addresses(name: str, port: int) -> Sequence[str]:
 
 async def check_host(world: World, address: str, *hosts: str, subject: Subject = "Jane") -> None:
     leaf = world.root.signs(subject, extensions=[NO_CA], hosts=hosts)
-    await HostCheck(SystemNames(find), addresses).check(read_certificate(leaf.certificate), address)
+    await HostCheck(find, addresses).check(read_certificate(leaf.certificate), address)
 
 
 @pytest.mark.parametrize("host", ["a.example.org", "A.EXAMPLE.ORG", "*.example.org"])
@@ -265,7 +265,7 @@ async def test_a12_name_servers_that_do_not_answer_are_not_waited_for(world: Wor
 
     leaf = read_certificate(world.root.signs(hosts=["a.example.org"]).certificate)
     with pytest.raises(CertificateRefused, match="the name servers do not answer"):
-        await HostCheck(SystemNames(hang, wait_seconds=0.02), addresses).check(leaf, "127.0.0.1")
+        await HostCheck(hang, addresses, wait_seconds=0.02).check(leaf, "127.0.0.1")
     held.set()
 
 
@@ -273,7 +273,7 @@ async def test_a12_hosts_are_looked_at_only_where_that_is_asked_for(site: Site) 
     site.has_list(site.root.crl())
     assert await site.judge(site.jane) == BELIEVED
 
-    site.hosts = HostCheck(SystemNames(find), addresses)
+    site.hosts = HostCheck(find, addresses)
     assert "x509: certificate is not valid for any names" in await site.judge(site.jane)
     assert await site.judge(site.root.signs(hosts=["a.example.org"])) == BELIEVED
 
@@ -284,6 +284,6 @@ async def test_a12_the_machine_knows_the_name_of_its_own_address(world: World) -
 
 
 async def test_every_look_up_gives_its_place_back() -> None:
-    names = SystemNames(find, wait_seconds=5.0)
+    hosts = HostCheck(find, wait_seconds=5.0)
     for _ in range(MAX_LOOKUP_THREADS + 1):
-        assert await names.of("127.0.0.1") == ["a.example.org"]
+        assert await hosts.names_of("127.0.0.1") == ["a.example.org"]

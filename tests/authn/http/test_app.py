@@ -237,7 +237,10 @@ ROWS = [
     (errors.RegistryUnavailable("x"), 500, "INTERNAL SERVER ERROR", "Database Error: x"),
     (errors.Unavailable("Backend error"), 500, "INTERNAL SERVER ERROR", "Internal Error: Backend error"),
     (crls.Doubt.unreachable("u").error, 500, "INTERNAL SERVER ERROR", "Internal Error: Could not access CRL u"),
-    (crls.Doubt.too_long("").error, 500, "INTERNAL SERVER ERROR", "Internal Error: Unable to read CRL Data"),
+    (
+        errors.Unavailable("Unable to read CRL Data"), 500, "INTERNAL SERVER ERROR",
+        "Internal Error: Unable to read CRL Data",
+    ),
     (errors.Damaged("x"), 500, "INTERNAL SERVER ERROR", "Internal Error: x"),
     (ValueError("never told"), 500, "INTERNAL SERVER ERROR", "Internal Error: the service failed"),
     (errors.ServiceFailed("x"), 502, "BAD GATEWAY", "x"), (errors.Overloaded("x"), 503, "SERVICE UNAVAILABLE", "x"),

@@ -16,7 +16,7 @@ from ams.core.telemetry import SCOPE
 from ams.http.asgi import client_address
 from ams.http.console import ConsoleLogin
 from ams.identity.issuer_keys import IssuerKeyCache
-from ams.identity.issuers import Discovery, Introspection, IssuerFailed, issuer_client
+from ams.identity.issuers import LOGIN_URLS, Discovery, Introspection, IssuerFailed, issuer_client
 from ams.identity.verifier import CachedToken, Verifier
 from ams.outgoing.address_guard import Guard, Network, networks, trust
 from ams.outgoing.client import HttpClient
@@ -69,7 +69,7 @@ class Identity:
     async def _console_login(self, issuer: Issuer, client: str) -> ConsoleLogin:
         login = ConsoleLogin(issuer.name, issuer.url, client)
         try:
-            authorization, token = await self._discovery.login_urls(issuer)
+            authorization, token = [await self._discovery.url(issuer, name) for name in LOGIN_URLS]
         except IssuerFailed as error:
             await logger.awarning("console.issuer_away", issuer=issuer.name, reason=str(error))
             return msgspec.structs.replace(login, error="The issuer does not say now where to log in")

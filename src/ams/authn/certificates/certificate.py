@@ -208,6 +208,12 @@ def subject_of(certificate: x509.Certificate) -> x509.Name:
         return read_name(certificate.tbs_certificate_bytes, SUBJECT)
 
 
+def read_subject(der: bytes) -> x509.Name:
+    """Return the subject of a certificate. Raises `ValueError`."""
+    with ignore_warnings():
+        return subject_of(load(der)[0])
+
+
 def issuer_of(signed: x509.Certificate | x509.CertificateRevocationList) -> x509.Name:
     """Return the issuer of a certificate or of a revocation list. Raises `ValueError`."""
     try:

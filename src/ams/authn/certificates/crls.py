@@ -50,6 +50,14 @@ MAX_CACHED_LISTS = 1000
 MAX_REDIRECTS = 3  # redirects of one fetch. CAs move their lists, mostly to `https`; the signature proves a list
 _KNOWN_EXTENSIONS = (x509.IssuingDistributionPoint, x509.CRLNumber, x509.AuthorityKeyIdentifier)
 
+_SCOPE_FAULTS = {
+    "indirect_crl": "it is about certificates of others",
+    "only_contains_attribute_certs": "it is about attribute certificates",
+    "only_some_reasons": "it is about some reasons only",
+    "relative_name": "it is for a place that is not named in full",
+}
+"""Fields of a list's scope that make it unusable here, with the reason."""
+
 Key = tuple[str, bytes]  # URL, and fingerprint of the CA
 ListPlace = tuple[str, Facts]  # URL, and the CA
 
@@ -59,28 +67,18 @@ class Doubt(Exception):
 
     def __init__(self, source: str, error: AmsError) -> None:
         super().__init__(error.message)
-        self.source = source
-        self.error = error
+        self.source, self.error = source, error
 
     @classmethod
-    def unreachable(cls, url: str) -> Self:
-        """Return the doubt about a list that cannot be fetched (contract 9.3)."""
+    def unreachable(cls, url: str, what: str = "CRL") -> Self:
+        """Return the doubt about a list that cannot be fetched, or a responder that does not answer (contract 9.3)."""
         url = without_credentials(url)
-        return cls(url, Unavailable(f"Could not access CRL {url}"))
-
-    @classmethod
-    def too_long(cls, url: str) -> Self:
-        """Return the doubt about a list that is too long (contract 9.3)."""
-        return cls(url, Unavailable("Unable to read CRL Data"))
+        return cls(url, Unavailable(f"Could not access {what} {url}"))
 
     @classmethod
     def wrong_scope(cls, source: str, why: str) -> Self:
         """Return the doubt about a list of the right CA that does not cover this certificate."""
         return cls(source, Unavailable(f"The CRL {source} is of no use: {why}"))
-
-
-class UnreadableList(Exception):
-    """The data is not a revocation list."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,24 +98,26 @@ class RevocationList:
 
     @classmethod
     def read(cls, data: bytes, source: str) -> "RevocationList":
-        """Parse a list, PEM or DER. Raises `UnreadableList`."""
+        """Parse a list, PEM or DER. Raises `ValueError`."""
         try:
             der = to_der(data, b"X509 CRL")
             crl, text = parse_mended(x509.load_der_x509_crl, der)
-            with ignore_warnings():  # not the whole: a long list is slow, and other requests wait
-                is_legible = _is_legible(crl)
-            legible = crl if is_legible else load_mended(crl, x509.load_der_x509_crl)
+            try:
+                with ignore_warnings():  # not `load_mended`: a long list is slow, and other requests wait
+                    extensions = crl.extensions
+            except ValueError:
+                legible = load_mended(crl, x509.load_der_x509_crl)
+                with ignore_warnings():
+                    extensions = legible.extensions
             with ignore_warnings():
-                extensions = legible.extensions
-                scopes = (each.value for each in extensions)
-                scope = next((each for each in scopes if isinstance(each, x509.IssuingDistributionPoint)), None)
-                issuer, odd = comparable(issuer_of(crl)), _unusable_reason(extensions, scope)
-                since, until = crl.last_update_utc, crl.next_update_utc
+                issuer, since, until = comparable(issuer_of(crl)), crl.last_update_utc, crl.next_update_utc
+            values = (each.value for each in extensions)
+            scope = next((each for each in values if isinstance(each, x509.IssuingDistributionPoint)), None)
             serials = frozenset(each.serial_number for each in crl)
             signed = b"" if text is der else find_original(crl.tbs_certlist_bytes, text, der)
         except Exception as error:  # parsers raise many kinds of errors
-            raise UnreadableList(str(error)) from error
-        end = None if until is None else milliseconds(until)
+            raise ValueError(str(error)) from error
+        end, odd = None if until is None else milliseconds(until), _unusable_reason(extensions, scope)
         return cls(source, issuer, milliseconds(since), end, odd, crl, serials, scope, signed)
 
     def is_signed_by(self, issuer: Facts) -> bool:
@@ -174,29 +174,12 @@ class RevocationList:
             return False
 
 
-def _is_legible(crl: x509.CertificateRevocationList) -> bool:
-    try:
-        return crl.extensions is not None
-    except ValueError:
-        return False
-
-
 def _unusable_reason(extensions: x509.Extensions, scope: x509.IssuingDistributionPoint | None) -> str:
     if any(isinstance(each.value, x509.DeltaCRLIndicator) for each in extensions):
         return "it says what changed only"
     if any(each.critical and not isinstance(each.value, _KNOWN_EXTENSIONS) for each in extensions):
         return "it has a critical extension that is not understood here"
-    if scope is None:
-        return ""
-    if scope.indirect_crl:
-        return "it is about certificates of others"
-    if scope.only_contains_attribute_certs:
-        return "it is about attribute certificates"
-    if scope.only_some_reasons:
-        return "it is about some reasons only"
-    if scope.relative_name is not None:
-        return "it is for a place that is not named in full"
-    return ""
+    return next((reason for name, reason in _SCOPE_FAULTS.items() if getattr(scope, name, None)), "")
 
 
 class CrlCache(DocumentCache[Key, ListPlace, RevocationList]):
@@ -213,8 +196,7 @@ class CrlCache(DocumentCache[Key, ListPlace, RevocationList]):
     def __init__(self, client: HttpClient, clock: Clock, folder: str = "", space: FreeSpace = UNLIMITED) -> None:
         """`folder` stores lists across restarts; empty: not stored."""
         super().__init__(clock.wall, folder, space, clock.monotonic)
-        self.logger = logger
-        self._client = client
+        self.logger, self._client = logger, client
 
     def lists(self) -> Iterator[RevocationList]:
         """Yield the cached lists."""
@@ -232,7 +214,7 @@ class CrlCache(DocumentCache[Key, ListPlace, RevocationList]):
             if fresh.is_ahead(self._now()):  # stored, it would block all newer lists until then
                 raise Doubt.wrong_scope(url, "it is of the future")
         except AnswerTooLong as error:
-            raise Doubt.too_long(url) from error
+            raise Doubt(without_credentials(url), Unavailable("Unable to read CRL Data")) from error
         except RequestFailed as error:
             logger.warning("crl.not_fetched", url=without_credentials(url), reason=str(error))
             raise Doubt.unreachable(url) from error
@@ -270,7 +252,7 @@ class CrlCache(DocumentCache[Key, ListPlace, RevocationList]):
 def _verify(data: bytes, url: str, issuer: Facts) -> RevocationList:
     try:
         found = RevocationList.read(data, url)
-    except UnreadableList as error:
+    except ValueError as error:
         raise Doubt(url, Unavailable("Unable to parse CRL Data")) from error
     if not found.is_signed_by(issuer):
         raise Doubt(url, Unavailable(f"The CRL {url} is not signed by the CA of the certificate"))

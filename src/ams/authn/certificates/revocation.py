@@ -22,7 +22,7 @@ from ams.authn.certificates.certificate import CertificateRefusal, Facts, compar
 from ams.authn.certificates.crls import CLOCK_SKEW_MS, CrlCache, Doubt, RevocationList
 from ams.authn.certificates.der import ISSUER, find_original, parse_mended, read_field, read_signed_body
 from ams.authn.certificates.trust import TrustStore, is_issued_by
-from ams.core.cache import LruCache
+from ams.core.cache import ExpiringCache
 from ams.core.clock import Clock, Milliseconds
 from ams.core.errors import Unavailable
 from ams.core.urls import without_credentials
@@ -38,7 +38,7 @@ DEFAULT_LIFETIME_MS = 5 * 60_000  # milliseconds that an OCSP answer without an 
 MEDIA_TYPE = "application/ocsp-request"
 _MAX_AGE_MS = 24 * 3_600_000  # greatest age of such an answer, in milliseconds
 _WARNING_INTERVAL_MS = 3_600_000  # milliseconds between two warnings about one list
-_MAX_CACHED_WARNINGS = 1000
+_MAX_WARNINGS = 1000
 
 
 class _Link(NamedTuple):
@@ -56,7 +56,7 @@ class Revocation:
     def __init__(self, fetched: CrlCache, asked: "Responders | None", policy: str, clock: Clock) -> None:
         """`policy` for an unknown status: `refuse` or `warn`."""
         self._fetched, self._asked, self._policy, self._clock = fetched, asked, policy, clock
-        self._warned: LruCache[str, int] = LruCache(_MAX_CACHED_WARNINGS)
+        self._warned: ExpiringCache[str, bool] = ExpiringCache(_MAX_WARNINGS, _WARNING_INTERVAL_MS, clock.monotonic)
 
     async def check(self, chain: Sequence[Facts], trust: TrustStore) -> int:
         """Return until when the chain is good (wall clock). Raises `CertificateRefusal`, or `Unavailable` in doubt."""
@@ -70,7 +70,7 @@ class Revocation:
         return until
 
     async def _check_certificate(self, link: _Link, trust: TrustStore) -> int:
-        urls, has_points = _list_urls(link.certificate)
+        urls = _list_urls(link.certificate)
         found_doubts: list[Doubt] = []
         known = trust.lists.get(comparable(link.issuer.subject), ())
         for each in sorted(known, key=lambda each: each.this_update, reverse=True):
@@ -89,7 +89,7 @@ class Revocation:
             raise found_doubts[0]
         if self._asked is not None and _responder_urls(link.certificate):
             return await self._by_responder(self._asked, link)
-        raise _no_list(link, has_points=has_points)
+        raise _no_list(link)
 
     async def _by_url(self, url: str, link: _Link, urls: Collection[str]) -> int:
         try:
@@ -120,7 +120,7 @@ class Revocation:
             async with asyncio.timeout_at(link.deadline):
                 answer = await asked.document((link.certificate, link.issuer))
         except TimeoutError:
-            raise _no_answer(_responder_urls(link.certificate)[0]) from None
+            raise Doubt.unreachable(_responder_urls(link.certificate)[0], "OCSP responder") from None
         if answer.status is ocsp.OCSPCertStatus.REVOKED:
             raise _revoked_refusal(link)
         if answer.status is ocsp.OCSPCertStatus.UNKNOWN:
@@ -131,33 +131,28 @@ class Revocation:
         """Raise the error if the policy refuses; else accept, and log a warning once an hour for each list."""
         if self._policy != "warn":
             raise doubt.error.with_traceback(None) from None  # raised for each login, its traceback would grow
-        now = self._clock.monotonic()
-        warned_at = self._warned.get(doubt.source)
-        if warned_at is None or now - warned_at >= _WARNING_INTERVAL_MS:
-            self._warned.put(doubt.source, now)
+        if self._warned.get(doubt.source) is None:
+            self._warned.put(doubt.source, True)
             logger.warning("revocation.unknown", source=doubt.source, reason=str(doubt))
 
 
-def _list_urls(certificate: Facts) -> tuple[list[str], bool]:
-    if (points := certificate.extension(x509.CRLDistributionPoints)) is None:
-        return [], False
+def _list_urls(certificate: Facts) -> list[str]:
     names = [
         str(name.value)
-        for point in points
+        for point in certificate.extension(x509.CRLDistributionPoints) or ()
         if point.crl_issuer is None and point.reasons is None
         for name in point.full_name or ()
         if isinstance(name, x509.UniformResourceIdentifier)
     ]
-    usable = [name for name in names if name.lower().startswith(("http://", "https://"))]
-    return list(dict.fromkeys(usable)), True
+    return list(dict.fromkeys(name for name in names if name.lower().startswith(("http://", "https://"))))
 
 
-def _no_list(link: _Link, *, has_points: bool) -> Doubt:
+def _no_list(link: _Link) -> Doubt:
     subject = link.certificate.subject.rfc4514_string()
     why = "No CRLDistributionPoints found on the certificate"
     if link.depth:
         why = f"No CRL is known for its CA {subject}"
-    elif has_points:
+    elif link.certificate.extension(x509.CRLDistributionPoints) is not None:
         why = "None of its CRLDistributionPoints can be fetched by http or https"
     return Doubt(subject, CertificateRefusal("no_list", f"Your certificate is invalid. {why}"))
 
@@ -189,11 +184,6 @@ def _responder_urls(certificate: Facts) -> list[str]:
     ]
 
 
-def _no_answer(url: str) -> Doubt:
-    url = without_credentials(url)
-    return Doubt(url, Unavailable(f"Could not access OCSP responder {url}"))
-
-
 class Responders(DocumentCache[tuple[bytes, int], tuple[Facts, Facts], _OcspAnswer]):
     """Cached answers of OCSP responders, by certificate and its CA."""
 
@@ -223,7 +213,7 @@ class Responders(DocumentCache[tuple[bytes, int], tuple[Facts, Facts], _OcspAnsw
                 return Edition(answer, answer.until, answer.until)
             except (RequestFailed, _UnusableAnswer) as error:
                 logger.warning("ocsp.no_answer", url=without_credentials(url), reason=str(error))
-        raise _no_answer(urls[0])
+        raise Doubt.unreachable(urls[0], "OCSP responder")
 
 
 def _read_answer(data: bytes, asked: ocsp.OCSPRequest, issuer: Facts, now: Milliseconds) -> _OcspAnswer:

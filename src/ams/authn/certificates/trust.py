@@ -28,16 +28,8 @@ from cryptography.hazmat.primitives.asymmetric import dsa, ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from OpenSSL import crypto
 
-from ams.authn.certificates.certificate import (
-    CertificateRefusal,
-    ComparableName,
-    Facts,
-    ignore_warnings,
-    load,
-    read_der,
-    subject_of,
-)
-from ams.authn.certificates.crls import RevocationList, UnreadableList
+from ams.authn.certificates.certificate import CertificateRefusal, ComparableName, Facts, read_der, read_subject
+from ams.authn.certificates.crls import RevocationList
 from ams.authn.certificates.der import PEM_BLOCK, to_der
 from ams.authn.values import UNREADABLE
 from ams.core.clock import Clock, Milliseconds
@@ -48,7 +40,7 @@ logger = structlog.get_logger("ams.authn.certificates")
 LOOK_INTERVAL_MS = 1000  # shortest milliseconds between two looks for changes
 MAX_CHAIN_CERTIFICATES = 16  # certificates from a client that are used, in addition to its own
 
-_CERTIFICATES = re.compile(r".*\.(pem|crt|\d)")
+_FILES = re.compile(r".*\.(pem|crt|r?\d)")
 _LISTS = re.compile(r".*\.r\d")
 _NO_ISSUER_CODES = {2, 19, 20, 21}
 """OpenSSL's codes of an incomplete chain, or of one that ends in an unknown self-signed certificate."""
@@ -58,12 +50,10 @@ _TEXTS = {
     9: "Your certificate is not active yet",
     10: "Your certificate has expired",
     18: "Your certificate is self-signed, and not trusted here",
-    24: "Your certificate is signed by one that is no CA",
+    **dict.fromkeys((24, 79), "Your certificate is signed by one that is no CA"),
     25: "Your certificate is of a CA below one that allows no such CA",
     34: "Your certificate has a critical extension that is not understood here",
-    47: "Your certificate has a name that its CA may not sign",
-    48: "Your certificate has a name that its CA may not sign",
-    79: "Your certificate is signed by one that is no CA",
+    **dict.fromkeys((47, 48), "Your certificate has a name that its CA may not sign"),
 }
 _NOT_YET_CODE, _EXPIRED_CODE = 9, 10
 _FORGEABLE_HASHES = {"md5", "sha1"}
@@ -137,21 +127,17 @@ class TrustFolder:
         if not self._folder:
             return {}
         try:
-            names = sorted(os.listdir(self._folder))
+            entries = sorted(os.scandir(self._folder), key=lambda each: each.name)
         except OSError as error:
             logger.error("authorities.unreadable", folder=self._folder, reason=error.strerror)
             return {path: content.stamp for path, content in self._contents.items()}  # keep the previous content
-        wanted = [name for name in names if _CERTIFICATES.fullmatch(name) or _LISTS.fullmatch(name)]
-        stamps = {path: _stamp(path) for path in (os.path.join(self._folder, name) for name in wanted)}
-        return {path: stamp for path, stamp in stamps.items() if stamp}
-
-
-def _stamp(path: str) -> _Stamp | None:
-    try:
-        state = os.stat(path)
-    except OSError:
-        return None
-    return (state.st_mtime_ns, state.st_size, state.st_ino) if os.path.isfile(path) else None
+        stamps: dict[str, _Stamp] = {}
+        for each in entries:
+            with contextlib.suppress(OSError):  # removed just now
+                if _FILES.fullmatch(each.name) and each.is_file():
+                    state = each.stat()
+                    stamps[each.path] = state.st_mtime_ns, state.st_size, state.st_ino
+        return stamps
 
 
 def _content(path: str, stamp: _Stamp) -> _Content:
@@ -161,7 +147,7 @@ def _content(path: str, stamp: _Stamp) -> _Content:
         if _LISTS.fullmatch(path):
             return _Content(stamp, lists=_lists(path, data))
         return _Content(stamp, _certificates(path, data), _lists(path, data) if b"X509 CRL" in data else ())
-    except (OSError, ValueError, UnreadableList) as error:
+    except (OSError, ValueError) as error:
         logger.error("authority.unreadable", file=path, reason=str(error))
         return _Content(stamp, is_broken=True)
 
@@ -182,8 +168,7 @@ def _certificates(path: str, data: bytes) -> tuple[bytes, ...]:
 
 def _certificate(data: bytes) -> bytes:
     der = to_der(data)
-    with ignore_warnings():
-        subject_of(load(der)[0]).public_bytes()
+    read_subject(der).public_bytes()
     try:
         crypto.load_certificate(crypto.FILETYPE_ASN1, der)
     except crypto.Error as error:
@@ -253,7 +238,7 @@ def verified_chain(leaf: Facts, others: Sequence[bytes], trust: TrustStore, now:
         except crypto.X509StoreContextError as error:
             if flags or error.errors[0] not in _NO_ISSUER_CODES:
                 raise _refusal(error) from error
-    return [leaf, *(read_der(_der(link)) for link in found[1:])]
+    return [leaf, *(read_der(crypto.dump_certificate(crypto.FILETYPE_ASN1, link)) for link in found[1:])]
 
 
 def is_issued_by(certificate: Facts, issuer: Facts, now: Milliseconds) -> bool:
@@ -263,10 +248,6 @@ def is_issued_by(certificate: Facts, issuer: Facts, now: Milliseconds) -> bool:
     except (CertificateRefusal, crypto.Error):
         return False
     return True
-
-
-def _der(certificate: crypto.X509) -> bytes:
-    return crypto.dump_certificate(crypto.FILETYPE_ASN1, certificate)
 
 
 def _store(trust: TrustStore, now: Milliseconds, flags: int) -> crypto.X509Store:
@@ -290,8 +271,7 @@ def _refusal(error: crypto.X509StoreContextError) -> CertificateRefusal:
         return CertificateRefusal("chain", _TEXTS.get(code, f"Your certificate cannot be verified: {said}"))
     state = "has expired" if code == _EXPIRED_CODE else "is not active yet"
     try:
-        with ignore_warnings():
-            name = subject_of(load(_der(error.certificate))[0]).rfc4514_string()
+        name = read_subject(crypto.dump_certificate(crypto.FILETYPE_ASN1, error.certificate)).rfc4514_string()
     except ValueError:
         name = "a name that cannot be read"
     return CertificateRefusal("chain", f"Your certificate is of a CA whose own {state}: {name}")

@@ -167,34 +167,17 @@ def _system_names(address: str) -> Sequence[str]:
     return list(dict.fromkeys(each.removesuffix(".") for each in (name, *aliases) if each))
 
 
-class SystemNames:
-    """Reverse names of addresses by the system's resolver, in threads of their own."""
-
-    def __init__(
-        self, find: Callable[[str], Sequence[str]] = _system_names, wait_seconds: float = WAIT_SECONDS
-    ) -> None:
-        self._find, self._wait_seconds = find, wait_seconds
-        self._places = asyncio.Semaphore(MAX_LOOKUP_THREADS)
-
-    async def of(self, address: str) -> Sequence[str]:
-        """Return the names of an address, without final dots. Raises `OSError` if there are none, or on timeout."""
-        try:
-            async with asyncio.timeout(self._wait_seconds):
-                await self._places.acquire()
-                return await in_thread(lambda: self._find(address), "ams-authn-names", self._places.release)
-        except TimeoutError:
-            raise socket.herror(socket.EAI_AGAIN, "the name servers do not answer") from None
-        except RuntimeError as error:
-            raise socket.herror(socket.EAI_AGAIN, f"names cannot be looked up: {error}") from error
-
-
 class HostCheck:
-    """Compares the names of an address with those of a certificate."""
+    """Compares the names of an address with those of a certificate. `find` runs in threads of their own."""
 
     def __init__(
-        self, names: SystemNames | None = None, addresses: Callable[[str, int], Awaitable[Sequence[str]]] | None = None
+        self,
+        find: Callable[[str], Sequence[str]] = _system_names,
+        addresses: Callable[[str, int], Awaitable[Sequence[str]]] | None = None,
+        wait_seconds: float = WAIT_SECONDS,
     ) -> None:
-        self._names, self._addresses = names or SystemNames(), addresses or Lookups()
+        self._find, self._addresses, self._wait_seconds = find, addresses or Lookups(), wait_seconds
+        self._places = asyncio.Semaphore(MAX_LOOKUP_THREADS)
 
     async def check(self, leaf: Facts, address: str) -> None:
         """Raise `CertificateRefusal` unless a name of the address is in the certificate (contract 9.3, always 403)."""
@@ -203,7 +186,7 @@ class HostCheck:
         except ValueError:
             raise CertificateRefusal("host", f"lookup {address}: unrecognized address") from None
         try:
-            found = list(await self._names.of(str(ip)))[:_MAX_NAMES]
+            found = list(await self.names_of(str(ip)))[:_MAX_NAMES]
         except (OSError, UnicodeError) as error:
             why = "no such host"
             if isinstance(error, socket.herror | socket.gaierror) and error.errno == socket.EAI_AGAIN:
@@ -215,6 +198,17 @@ class HostCheck:
             raise CertificateRefusal("host", f"lookup {found[0]}.: its addresses do not include {ip}")
         if not any(_matches(name, pattern) for name in confirmed for pattern in _dns_names(leaf)):
             raise CertificateRefusal("host", _mismatch_text(leaf, confirmed[0]))
+
+    async def names_of(self, address: str) -> Sequence[str]:
+        """Return the reverse names of an address, without final dots. Raises `OSError` without any, or on timeout."""
+        try:
+            async with asyncio.timeout(self._wait_seconds):
+                await self._places.acquire()
+                return await in_thread(lambda: self._find(address), "ams-authn-names", self._places.release)
+        except TimeoutError:
+            raise socket.herror(socket.EAI_AGAIN, "the name servers do not answer") from None
+        except RuntimeError as error:
+            raise socket.herror(socket.EAI_AGAIN, f"names cannot be looked up: {error}") from error
 
     async def _leads_to(self, name: str, ip: Address) -> bool:
         try:

@@ -26,7 +26,6 @@ from ams.storage.audit.trail import Trail
 from ams.web.answers import Refusal
 from ams.wire.actions import SMALL_BODY
 
-DEADLINE_SECONDS = 14.0  # for a whole request: below the 15 s for sending an answer (15, A18)
 MAX_BUFFERED_BYTES = 64 * 2**20
 REQUEST_ID = b"x-request-id"
 ANY_ORIGIN: Header = (b"access-control-allow-origin", b"*")
@@ -44,13 +43,7 @@ class AuthnApp:
     """API v1 of the certificate service."""
 
     def __init__(
-        self,
-        handlers: Handlers,
-        trail: Trail,
-        clock: Clock,
-        *,
-        deadline_seconds: float = DEADLINE_SECONDS,
-        body_seconds: float = DEADLINE_SECONDS,
+        self, handlers: Handlers, trail: Trail, clock: Clock, *, deadline_seconds: float, body_seconds: float
     ) -> None:
         self._gate, self._trail, self._clock, self._deadline = handlers.gate, trail, clock, deadline_seconds
         self._bodies = Bodies(SMALL_BODY, MAX_BUFFERED_BYTES, body_seconds)
@@ -64,7 +57,8 @@ class AuthnApp:
             return
         began = time.perf_counter()
         headers: Sequence[Header] = scope["headers"]
-        request_id = self._request_id(headers)
+        good_ids = (value for name, value in headers if name == REQUEST_ID and _GOOD_ID.fullmatch(value))
+        request_id = next(good_ids, None) or f"{self._prefix}-{next(self._count):x}".encode()
         REQUEST.set(request_id)
         try:
             code, body, more = await self._answer(scope, receive)
@@ -142,10 +136,6 @@ class AuthnApp:
             reason=without_secrets(reason), request=REQUEST.get().decode("latin-1"),
         )  # fmt: skip
         await self._trail.record(event)
-
-    def _request_id(self, headers: Sequence[Header]) -> bytes:
-        good = (value for name, value in headers if name == REQUEST_ID and _GOOD_ID.fullmatch(value))
-        return next(good, None) or f"{self._prefix}-{next(self._count):x}".encode()
 
 
 def _is_audited(row: AuthnRoute, call: AuthnCall, code: int) -> bool:

@@ -31,19 +31,17 @@ class MethodNotAllowed(Exception):
 
 def refusal(error: Exception) -> Refusal:
     """Return the envelope of an exception. An `AmsError` shows its text; any other is a plain 500."""
+    headers: tuple[tuple[bytes, bytes], ...] = ()
     if isinstance(error, MethodNotAllowed):
-        allow = (b"allow", ", ".join(error.allowed).encode())
-        return _refusal(405, "Method not allowed", allow)
-    if not isinstance(error, errors.AmsError):
-        return _refusal(500, "Internal Error: the service failed")
-    code, message = next(CODES[base] for base in type(error).__mro__ if base in CODES), error.message
-    if code == 500:
-        message = f"{'Database' if isinstance(error, errors.RegistryUnavailable) else 'Internal'} Error: {message}"
-    if isinstance(error, errors.Overloaded):
-        return _refusal(code, message, (b"retry-after", b"%d" % RETRY_AFTER_SECONDS))
-    return _refusal(code, message)
-
-
-def _refusal(code: int, message: str, *headers: tuple[bytes, bytes]) -> Refusal:
+        code, message = 405, "Method not allowed"
+        headers = ((b"allow", ", ".join(error.allowed).encode()),)
+    elif not isinstance(error, errors.AmsError):
+        code, message = 500, "Internal Error: the service failed"
+    else:
+        code, message = next(CODES[base] for base in type(error).__mro__ if base in CODES), error.message
+        if code == 500:
+            message = f"{'Database' if isinstance(error, errors.RegistryUnavailable) else 'Internal'} Error: {message}"
+        if isinstance(error, errors.Overloaded):
+            headers = ((b"retry-after", b"%d" % RETRY_AFTER_SECONDS),)
     envelope = {"error": {"message": message, "code": code, "status": WORDS[code]}}
     return Refusal(code, json_bodies.encode_body(envelope), headers, message)

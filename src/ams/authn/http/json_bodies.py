@@ -20,6 +20,7 @@ V = TypeVar("V")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _MAX_DIGITS = 18
 _BLANKS = " \t\r\n"
+_KINDS = {bool: "bool", str: "string", list: "array", dict: "object", int: "number", float: "number"}
 
 
 def read_body(body: bytes, fields: type[T]) -> T:
@@ -28,7 +29,7 @@ def read_body(body: bytes, fields: type[T]) -> T:
     if value is None:
         return fields()
     if not isinstance(value, dict):
-        raise _malformed_error(f"json: cannot unmarshal {_kind(value)} into an object")
+        raise _malformed_error(f"json: cannot unmarshal {_KINDS[type(value)]} into an object")
     known = {field.name: field for field in msgspec.structs.fields(fields)}
     found: dict[str, Any] = {}
     for name, member in value.items():
@@ -90,13 +91,6 @@ _DECODER = json.JSONDecoder(
 )
 
 
-def _kind(value: object) -> str:
-    if isinstance(value, bool):
-        return "bool"
-    kinds = {str: "string", list: "array", dict: "object", int: "number", float: "number"}
-    return kinds.get(type(value), "null")
-
-
 def _text(value: object) -> str:
     return "" if value is None else _SURROGATE.sub("\ufffd", _of_type(str, value))
 
@@ -125,5 +119,5 @@ def _check_value(name: str, value: object, kind: object) -> object:
     try:
         return check(value)
     except TypeError as error:
-        wrong = error.args[0] if error.args else value
-        raise _malformed_error(f"json: cannot unmarshal {_kind(wrong)} into field {name} of type {called}") from None
+        kind = _KINDS.get(type(error.args[0] if error.args else value), "null")
+        raise _malformed_error(f"json: cannot unmarshal {kind} into field {name} of type {called}") from None

@@ -193,10 +193,8 @@ class Handlers:
     async def _list_host_bindings(self, asked: AuthnCall) -> Reply:
         service_type = await self._type(asked)
         host, identifier = asked.names["host"], asked.parameter("authID")
-        if identifier:
-            page = Page([await self._bindings.of_identifier(service_type, host, identifier)])
-        else:
-            page = await self._bindings.of_host(service_type, host, asked.page())
+        asked_page = PageRequest() if identifier else asked.page()
+        page = await self._bindings.of_host(service_type, host, identifier, asked_page)
         return _listing(wire.Bindings, _binding, page)
 
     async def _create_binding(self, asked: AuthnCall) -> Reply:
@@ -233,7 +231,7 @@ class Handlers:
 
     async def _show_health(self, asked: AuthnCall) -> Reply:
         """Show the state of the service and its database; always 200 (15, A19)."""
-        wrong = self._store.away
+        wrong = self._store.database.away
         if wrong is None:
             try:
                 async with asyncio.timeout(HEALTH_SECONDS):

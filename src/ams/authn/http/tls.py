@@ -179,15 +179,13 @@ def _openssl_context(chain: str, key: str) -> SSL.Context:
     return context
 
 
-@functools.lru_cache(maxsize=MAX_CACHED_CERTIFICATES)
-def _cached_certificate(certificate: x509.Certificate) -> x509.Certificate:
-    """Return the cached object of an equal certificate: parsing is most of the work."""
-    return _parse_fully(certificate)
-
-
 def _parse_fully(certificate: x509.Certificate) -> x509.Certificate:
     _ = subject_of(certificate), issuer_of(certificate), certificate.serial_number  # parsed on first access
     return certificate
+
+
+# Equal certificates share one object: parsing is most of the work.
+_cached_certificate = functools.lru_cache(maxsize=MAX_CACHED_CERTIFICATES)(_parse_fully)
 
 
 def _reason(error: Exception) -> str:

@@ -85,11 +85,6 @@ class Store:
         )
         return cls(database, secrets, clock or SystemClock(), space)
 
-    @property
-    def away(self) -> str | None:
-        """Last known reason why the store is unavailable, or None."""
-        return self.database.away
-
     async def check(self) -> None:
         """Raise `RegistryUnavailable` unless the database answers."""
         await self.database.value(select(sealing.c.fingerprint))

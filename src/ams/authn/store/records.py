@@ -103,23 +103,40 @@ class _Records(Generic[R]):
     async def change(self, known: R, now: Milliseconds, change: Change[R], expected: Precondition = ANY_VERSION) -> R:
         """Change a record atomically. Raises `NotFound`, `ChangedMeanwhile`, as `create`, and what `change` raises."""
 
-        def work(connection: sa.Connection) -> R:
-            if (present := self._find(connection, self.table.c.uuid == known.uuid)) is None:
-                raise NotFound(self.gone)
-            return self._change(connection, present, now, change, expected)
+        def work(connection: sa.Connection, present: R) -> R:
+            expected.check(lambda: present)
+            changed: R = replace(change(present, partial(_type_by_uuid, connection)), updated_on=now)
+            self._check(connection, changed, present)
+            statement = sa.update(self.table).where(self.table.c.uuid == present.uuid)
+            self._write(connection, statement, changed, updated_on=now)
+            return changed
 
-        return await self._database.write(work, self.forget)
+        return await self._write_known(known, work)
 
     async def delete(self, known: R, expected: Precondition = ANY_VERSION) -> None:
         """Delete a record, a service type with all it has (15, A3). Raises `NotFound`, `ChangedMeanwhile`."""
+
+        def work(connection: sa.Connection, present: R) -> int | None:
+            expected.check(lambda: present)
+            return connection.execute(sa.delete(self.table).where(self.table.c.uuid == present.uuid)).rowcount or None
+
+        await self._write_known(known, work, large=self.are_deletions_large, grows=False)
+
+    async def _write_known(self, known: R, work: Callable[[sa.Connection, R], T | None], **limits: bool) -> T:
+        """Run work on a record in its transaction, and invalidate its cache entry. Raises `NotFound`."""
         own = self.table.c.uuid == known.uuid
 
-        def work(connection: sa.Connection) -> bool:
-            expected.check(lambda: self._find(connection, own))
-            return connection.execute(sa.delete(self.table).where(own)).rowcount > 0
+        def run(found: R, connection: sa.Connection) -> T | None:
+            present = self._find(connection, own)
+            if present is None or self._invalidation(present) != self._invalidation(found):
+                return None  # its cache key has changed meanwhile
+            return work(connection, present)
 
-        if not await self._database.write(work, self.forget, large=self.are_deletions_large, grows=False):
-            raise NotFound(self.gone)
+        while found := await self._read_one(own):
+            made = await self._database.write(partial(run, found), self._invalidation(found), **limits)
+            if made is not None:
+                return made
+        raise NotFound(self.gone)
 
     async def _read_one(self, *conditions: sa.ColumnElement[bool]) -> R | None:
         return await self._database.read(lambda connection: self._find(connection, *conditions))
@@ -128,22 +145,15 @@ class _Records(Generic[R]):
         rows = connection.execute(sa.select(self.table).where(*conditions)).all()
         return next(iter(self._read_rows(connection, rows)), None)
 
-    def _change(
-        self, connection: sa.Connection, present: R, now: Milliseconds, change: Change[R], expected: Precondition
-    ) -> R:
-        expected.check(lambda: present)
-        changed: R = replace(change(present, partial(_type_by_uuid, connection)), updated_on=now)
-        self._check(connection, changed, present)
-        statement = sa.update(self.table).where(self.table.c.uuid == present.uuid)
-        self._write(connection, statement, changed, updated_on=now)
-        return changed
-
     def _write(self, connection: sa.Connection, statement: sa.Insert | sa.Update, of: R, **fixed: object) -> None:
         connection.execute(statement.values(**fixed, **self._row(of)))
 
-    def _check(self, connection: sa.Connection, wanted: R, present: R | None) -> None:
-        """Refuse a record that cannot be stored; `present` is None for a new one."""
+    def _check(self, connection: sa.Connection, new: R, old: R | None) -> None:
+        """Refuse a record that cannot be stored; `old` is None for a new one."""
         raise NotImplementedError
+
+    def _invalidation(self, _: R) -> Invalidation:
+        return self.forget
 
     def _row(self, of: R) -> dict[str, object]:
         raise NotImplementedError
@@ -171,18 +181,27 @@ class ServiceTypeRecords(_Records[values.ServiceType]):
         """Return a service type, or None."""
         return await self._read_one(service_types.c.uuid == uuid)
 
-    def _check(self, connection: sa.Connection, wanted: values.ServiceType, present: values.ServiceType | None) -> None:
-        has_new_name = present is None or present.name != wanted.name
-        if has_new_name and _exists(connection, service_types.c.number, service_types.c.name == wanted.name):
-            raise AlreadyExists(f"service-type object with name: {wanted.name} already exists")
-        if present is not None:
-            _require_reachable(connection, present, wanted)
+    def _check(self, connection: sa.Connection, new: values.ServiceType, old: values.ServiceType | None) -> None:
+        has_new_name = old is None or old.name != new.name
+        if has_new_name and _exists(connection, service_types.c.number, service_types.c.name == new.name):
+            raise AlreadyExists(f"service-type object with name: {new.name} already exists")
+        if old is not None:
+            _require_reachable(connection, old, new)
 
     def _write(
         self, connection: sa.Connection, statement: sa.Insert | sa.Update, of: values.ServiceType, **fixed: object
     ) -> None:
         super()._write(connection, statement, of, **fixed)
-        _put_hosts(connection, of)
+        own = hosts.c.service_uuid == of.uuid
+        known = set(connection.scalars(sa.select(hosts.c.host).where(own)))
+        # Unchanged rows stay, because others refer to them.
+        for host in known - set(of.hosts):
+            connection.execute(sa.delete(hosts).where(own, hosts.c.host == host))
+        for position, host in enumerate(of.hosts):
+            if host in known:
+                connection.execute(sa.update(hosts).where(own, hosts.c.host == host).values(position=position))
+            else:
+                connection.execute(sa.insert(hosts).values(service_uuid=of.uuid, host=host, position=position))
 
     def _row(self, of: values.ServiceType) -> dict[str, object]:
         same = _same(values.ServiceType, of, but=("hosts", "auth_types", *_FIXED_COLUMNS))
@@ -211,30 +230,17 @@ def _type_by_uuid(connection: sa.Connection, uuid: str) -> values.ServiceType | 
     return next(iter(ServiceTypeRecords._read_rows(connection, rows)), None)
 
 
-def _require_reachable(connection: sa.Connection, present: values.ServiceType, changed: values.ServiceType) -> None:
-    methods, name = auth_methods.c.service_uuid == present.uuid, present.name
-    if changed.auth_method != present.auth_method and _exists(connection, auth_methods.c.number, methods):
+def _require_reachable(connection: sa.Connection, old: values.ServiceType, new: values.ServiceType) -> None:
+    methods, name = auth_methods.c.service_uuid == old.uuid, old.name
+    if new.auth_method != old.auth_method and _exists(connection, auth_methods.c.number, methods):
         raise Conflict(f"auth_method of service-type {name} is in use: delete its auth methods first")
-    for host in present.hosts:
+    for host in old.hosts:
         is_used = (
-            _exists(connection, table.c.number, table.c.service_uuid == present.uuid, table.c.host == host)
+            _exists(connection, table.c.number, table.c.service_uuid == old.uuid, table.c.host == host)
             for table in (auth_methods, bindings)
         )
-        if host not in changed.hosts and any(is_used):
+        if host not in new.hosts and any(is_used):
             raise Conflict(f"host {host} of service-type {name} is in use: delete its auth method and bindings first")
-
-
-def _put_hosts(connection: sa.Connection, of: values.ServiceType) -> None:
-    """Update the list of hosts. Unchanged rows stay, because others refer to them."""
-    own = hosts.c.service_uuid == of.uuid
-    known = set(connection.scalars(sa.select(hosts.c.host).where(own)))
-    for host in known - set(of.hosts):
-        connection.execute(sa.delete(hosts).where(own, hosts.c.host == host))
-    for position, host in enumerate(of.hosts):
-        if host in known:
-            connection.execute(sa.update(hosts).where(own, hosts.c.host == host).values(position=position))
-        else:
-            connection.execute(sa.insert(hosts).values(service_uuid=of.uuid, host=host, position=position))
 
 
 class _Kept(msgspec.Struct, omit_defaults=True):
@@ -258,16 +264,16 @@ class AuthMethodRecords(_Records[values.AuthMethod]):
         own = (auth_methods.c.service_uuid == service_uuid, auth_methods.c.host == host)
         return await self._by_host.find((service_uuid, host), lambda: self._read_one(*own))
 
-    def _check(self, connection: sa.Connection, wanted: values.AuthMethod, present: values.AuthMethod | None) -> None:
-        if (service_type := _type_by_uuid(connection, wanted.service_uuid)) is None:
+    def _check(self, connection: sa.Connection, new: values.AuthMethod, old: values.AuthMethod | None) -> None:
+        if (service_type := _type_by_uuid(connection, new.service_uuid)) is None:
             raise NotFound(values.SERVICE_TYPE_GONE)
-        if service_type.auth_method != wanted.type:  # logins could not use it
+        if service_type.auth_method != new.type:  # logins could not use it
             raise Conflict(f"service-type {service_type.name} has auth_method: {service_type.auth_method}")
-        if present is not None and (wanted.service_uuid, wanted.host) == (present.service_uuid, present.host):
+        if old is not None and (new.service_uuid, new.host) == (old.service_uuid, old.host):
             return
-        same = (auth_methods.c.service_uuid == wanted.service_uuid, auth_methods.c.host == wanted.host)
+        same = (auth_methods.c.service_uuid == new.service_uuid, auth_methods.c.host == new.host)
         if _exists(connection, auth_methods.c.number, *same):
-            raise AlreadyExists(f"Auth method object with host: {wanted.host} already exists")
+            raise AlreadyExists(f"Auth method object with host: {new.host} already exists")
 
     def _row(self, of: values.AuthMethod) -> dict[str, object]:
         kept = msgspec.json.encode(_Kept(of.access_key, dict(of.headers))).decode()
@@ -297,51 +303,14 @@ class BindingRecords(_Records[values.SubjectBinding]):
         """Return a binding, or None."""
         return await self._read_one(bindings.c.name == name)
 
-    async def for_login(
-        self, identifier: str, service_uuid: str, host: str, auth_type: str
-    ) -> values.SubjectBinding | None:
+    async def for_login(self, dn: str, service_uuid: str, host: str, auth_type: str) -> values.SubjectBinding | None:
         """Return the binding of a subject, or None; cached, so `last_auth` may be older."""
-        login = _login(service_uuid, host, auth_type, identifier)
+        login = _login(service_uuid, host, auth_type, dn)
         return await self._by_login.find(login, lambda: self._read_one(bindings.c.login == login))
 
     async def of_host(self, service_uuid: str, host: str, page: PageRequest) -> Page[values.SubjectBinding]:
         """Return the bindings of one host, as `page` does."""
         return await self.page(page, bindings.c.service_uuid == service_uuid, bindings.c.host == host)
-
-    async def change(
-        self,
-        known: values.SubjectBinding,
-        now: Milliseconds,
-        change: Change[values.SubjectBinding],
-        expected: Precondition = ANY_VERSION,
-    ) -> values.SubjectBinding:
-        """Change a binding atomically, found by its name. Raises as that of all records."""
-
-        def work(found: values.SubjectBinding, connection: sa.Connection) -> values.SubjectBinding | None:
-            present = self._find(connection, bindings.c.uuid == found.uuid)
-            if present is None or _login_of(present) != _login_of(found) or present.name != found.name:
-                return None  # its cache key has changed meanwhile
-            return self._change(connection, present, now, change, expected)
-
-        while found := await self.find(known.name):
-            changed = await self._database.write(partial(work, found), _forget(found))
-            if changed is not None:
-                return changed
-        raise NotFound(self.gone)
-
-    async def delete(self, known: values.SubjectBinding, expected: Precondition = ANY_VERSION) -> None:
-        """Delete a binding, found by its name. Raises `NotFound`, `ChangedMeanwhile`."""
-
-        def work(found: values.SubjectBinding, connection: sa.Connection) -> bool:
-            own = bindings.c.uuid == found.uuid
-            expected.check(lambda: self._find(connection, own))
-            gone = sa.delete(bindings).where(own, bindings.c.login == _login_of(found))
-            return connection.execute(gone).rowcount > 0
-
-        while found := await self.find(known.name):
-            if await self._database.write(partial(work, found), _forget(found), grows=False):
-                return
-        raise NotFound(self.gone)
 
     async def note_login(self, binding: values.BindingId, at: Milliseconds, subject_sha256: str | None = None) -> bool:
         """Store a login, and the subject's digest if there is none. Returns False without such a binding."""
@@ -353,19 +322,20 @@ class BindingRecords(_Records[values.SubjectBinding]):
             return False
         noted = sa.update(bindings).where(own, bindings.c.subject_sha256.in_(("", subject_sha256)))
         noted = noted.values(last_auth=at, subject_sha256=subject_sha256)
-        return await self._database.change(noted, _forget(known), grows=False) > 0
+        return await self._database.change(noted, self._invalidation(known), grows=False) > 0
 
-    def _check(
-        self, connection: sa.Connection, wanted: values.SubjectBinding, present: values.SubjectBinding | None
-    ) -> None:
-        login = _login_of(wanted)
+    def _check(self, connection: sa.Connection, new: values.SubjectBinding, old: values.SubjectBinding | None) -> None:
+        login = _login_of(new)
         # For each of the four fields: a moved binding may collide with another one (15, A4).
-        moves = present is None or _login_of(present) != login
+        moves = old is None or _login_of(old) != login
         if moves and _exists(connection, bindings.c.number, bindings.c.login == login):
-            raise AlreadyExists(f"binding object with auth_identifier: {wanted.auth_identifier} already exists")
-        has_new_name = present is None or present.name != wanted.name
-        if has_new_name and _exists(connection, bindings.c.number, bindings.c.name == wanted.name):
-            raise AlreadyExists(f"binding object with name: {wanted.name} already exists")
+            raise AlreadyExists(f"binding object with auth_identifier: {new.auth_identifier} already exists")
+        has_new_name = old is None or old.name != new.name
+        if has_new_name and _exists(connection, bindings.c.number, bindings.c.name == new.name):
+            raise AlreadyExists(f"binding object with name: {new.name} already exists")
+
+    def _invalidation(self, known: values.SubjectBinding) -> Invalidation:
+        return Invalidation(BINDING, (_login_of(known),))
 
     def _row(self, of: values.SubjectBinding) -> dict[str, object]:
         return {**_same(values.SubjectBinding, of, but=("last_auth", *_FIXED_COLUMNS)), "login": _login_of(of)}
@@ -380,7 +350,3 @@ def _login_of(binding: values.SubjectBinding) -> str:
 
 def _login(*shown: str) -> str:
     return hashlib.sha256(msgspec.json.encode(shown)).hexdigest()
-
-
-def _forget(known: values.SubjectBinding) -> Invalidation:
-    return Invalidation(BINDING, (_login_of(known),))

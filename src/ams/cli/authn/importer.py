@@ -388,7 +388,7 @@ class OldDatabases(OptionSet):
         """Return the old database, reports of unreadable documents, and user names by old uuids."""
         require_extras("migrate")
         from ams.migrate.conversion import user_names
-        from ams.migrate.documents import read_collections
+        from ams.migrate.sources import read_collections
 
         old, unreadable = reference_of(read_collections(self.mongodb, self.database, KINDS))
         users = read_collections(self.ams_mongodb or self.mongodb, self.ams_database, ("users",))["users"]

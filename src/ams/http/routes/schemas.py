@@ -12,8 +12,8 @@ from ams.core.names import revision_id, schema_path
 from ams.http.bodies import BodyReader, bad_request, strings
 from ams.http.routing import Call, Versioned, forward, shown_list
 from ams.service import schemas
-from ams.service.validators import Candidate
 from ams.storage.registry import records
+from ams.validation.compiled import Candidate
 from ams.wire import projects as wire
 
 DEFAULT_DRY_RUN = 100  # default number of messages of a dry run

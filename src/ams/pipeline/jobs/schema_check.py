@@ -164,7 +164,7 @@ class Verdicts(AbstractContextManager["Verdicts"]):
         """Return why a message would be refused, or None. Never quotes its content."""
         budget = Budget(INLINE_UNITS)
         try:
-            self._compiled.check_payload(offset, data, budget)
+            self._compiled.check(offset, data, budget)
             if self._compiled.attributes is not None:
                 self._compiled.attributes.check(offset, attributes, budget)
         except InvalidInput as error:

@@ -93,11 +93,7 @@ class EmbeddedCursors:
         clock: Clock | None = None,
         supervisor: Supervisor | None = None,
     ) -> Self:
-        """Restore the cursors from a journal. Raises `Unusable`.
-
-        Args:
-            ends: ends of all topics; a cursor beyond the end of its topic is moved back to it, with a warning.
-        """
+        """Restore the cursors; those beyond the `ends` of their topics move back to it. Raises `Unusable`."""
         cursors = cls(journal, clock or SystemClock(), supervisor or Supervisor())
         try:
             stored, cursors._gone = await asyncio.to_thread(replay, journal.read())

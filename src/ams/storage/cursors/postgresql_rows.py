@@ -24,7 +24,7 @@ from ams.storage import postgresql
 from ams.storage.cursors import acks, base, entries
 from ams.storage.cursors.acks import AckProgress
 from ams.storage.cursors.base import Cursor, CursorHandOut, Oldest, Position
-from ams.storage.cursors.entries import CursorEntry, StoredProgress
+from ams.storage.cursors.entries import StoredProgress
 from ams.storage.postgresql import Connection
 
 T = TypeVar("T")
@@ -345,7 +345,7 @@ async def write_standings(
         "versions": pg_array(row.version for row in after.values()),
         "clears": [write.clears for write in writes],
         "numbers": pg_array(write.after.number for write in writes),
-        "entries": [write.entry and write.entry.data for write in writes],
+        "entries": [write.entry for write in writes],
         "expires": time.after(seconds),
     }
     written = await _fetch(connection, time, _WRITE_STANDINGS, values)
@@ -356,9 +356,9 @@ def replay_entries(
     subscription: SubscriptionId, start: AckProgress, found: Iterable[tuple[int | None, bytes]]
 ) -> tuple[StoredProgress, str]:
     """Replay rows of entries (number and data; None: no entry); return the result, and any damage as text."""
-    stored = [CursorEntry(number, data) for number, data in found if number is not None]
+    stored = {number: data for number, data in found if number is not None}  # in order
     try:
-        return entries.replay_entries(start, stored), ""
+        return entries.replay_entries(start, [*stored.values()], max(stored, default=0)), ""
     except ValueError as error:
         return StoredProgress(start), f"the cursors' tables hold of subscription {subscription} {error}"
 

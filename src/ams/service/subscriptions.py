@@ -172,7 +172,7 @@ class Subscriptions:
             return replace(parallel_options(present), **changes)
 
         expected = expected_subscription(caller)
-        changed = await self._registry.subscriptions.change_options(caller.here.id, name, change, expected)
+        changed = await self._registry.subscriptions.change(caller.here.id, name, expected, options=change)
         return self._note_use_and_view(caller, changed)
 
     async def set_labels(self, caller: Caller, name: SubscriptionName, labels: Mapping[str, str]) -> Subscription:
@@ -203,7 +203,9 @@ class Subscriptions:
 
         had_push = (await find_subscription(self._registry, caller, name)).push is not None
         worker, expected = await self._pushing.worker(), expected_subscription(caller)
-        detached = await self._registry.subscriptions.detach(caller.here.id, name, change, worker, expected)
+        detached = await self._registry.subscriptions.change(
+            caller.here.id, name, expected, options=change, config=lambda _: None, worker=worker
+        )
         if had_push:
             await self._pushing.settle()
         await self._let_go(detached)

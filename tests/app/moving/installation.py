@@ -169,7 +169,7 @@ async def _label(registry: Registry) -> None:
     await registry.topics.set_schema(project.id, "partly", schema.name, SchemaUse("JSON", 1))
     await registry.topics.set_labels(project.id, "partly", {"of": "a topic"})
     await registry.subscriptions.set_labels(project.id, "working", {"of": "a subscription"})
-    await registry.snapshots.set_labels(project.id, "before", {"of": "a snapshot"})
+    await registry.snapshots.update(project.id, "before", labels={"of": "a snapshot"})
 
 
 async def _make_as_google(opened: Installation) -> None:

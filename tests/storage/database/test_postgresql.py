@@ -162,7 +162,7 @@ async def test_a_subscription_removed_on_one_node_is_so_on_the_other(nodes: tupl
         found = await two.subscriptions.find(project.id, S)
         return found is not None and found.is_detached
 
-    await one.subscriptions.change_options(project.id, S, lambda _: replace(goes, detached=True))
+    await one.subscriptions.change(project.id, S, options=lambda _: replace(goes, detached=True))
     await wait_until_async(is_detached)
     await two.subscriptions.note_uses({made.id: made.created_on + 10})
     assert await one.subscriptions.delete_unused(made.id, made.created_on + 10) is None

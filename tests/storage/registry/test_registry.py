@@ -234,12 +234,12 @@ async def test_what_has_no_endpoint_or_is_deleted_loses_secrets(registry: Regist
     subscription = await new_push_subscription(registry, project)
     await registry.push_secrets.rotate(subscription, "whsec_first", HOUR, require_nothing)
 
-    await registry.subscriptions.change_push(project.id, "S", lambda _: ENDPOINT, None)
+    await registry.subscriptions.change(project.id, "S", config=lambda _: ENDPOINT)
     assert await valid_now(registry.push_secrets, subscription) == ["whsec_first"]
     if config == "deleted":
         await registry.subscriptions.delete(project.id, "S")
     else:
-        await registry.subscriptions.change_push(project.id, "S", lambda _: config, None)
+        await registry.subscriptions.change(project.id, "S", config=lambda _: config)
 
     assert await registry.push_secrets.all_valid() == {}
 

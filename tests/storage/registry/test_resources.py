@@ -172,9 +172,9 @@ async def test_a_change_of_options_that_is_refused_changes_nothing(registry: Reg
         raise Conflict("no")
 
     with pytest.raises(Conflict):
-        await registry.subscriptions.change_options(project.id, "S", refuse)
+        await registry.subscriptions.change(project.id, "S", options=refuse)
     with pytest.raises(SubscriptionGone):
-        await registry.subscriptions.change_options(project.id, "other", refuse)
+        await registry.subscriptions.change(project.id, "other", options=refuse)
     assert await registry.subscriptions.find(project.id, "S") == made
 
 
@@ -284,8 +284,8 @@ async def test_one_that_was_used_meanwhile_stays(registry: Registry, project: Pr
 
 async def test_what_is_detached_is_found_so_and_stands_nowhere(registry: Registry, project: Project) -> None:
     made, other = await new_expiring(registry, project, "a"), await new_expiring(registry, project, "b", None)
-    await registry.subscriptions.change_options(
-        project.id, made.name, lambda _: replace(EXPIRING_OPTIONS, detached=True)
+    await registry.subscriptions.change(
+        project.id, made.name, options=lambda _: replace(EXPIRING_OPTIONS, detached=True)
     )
 
     assert (await registry.subscriptions.find(project.id, made.name)).is_detached

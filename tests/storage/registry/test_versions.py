@@ -70,12 +70,12 @@ CHANGES: Mapping[str, tuple[str, Change]] = {
         "subscription", lambda w, n, e: w.registry.subscriptions.set_ack_deadline(w.project.id, S, 20 + n, e),
     ),
     "options": (
-        "subscription", lambda w, n, e: w.registry.subscriptions.change_options(
-            w.project.id, S, lambda _: ParallelOptions(message_retention=n), e),
+        "subscription", lambda w, n, e: w.registry.subscriptions.change(
+            w.project.id, S, e, options=lambda _: ParallelOptions(message_retention=n)),
     ),
     "a push configuration": (
-        "subscription", lambda w, n, e: w.registry.subscriptions.change_push(
-            w.project.id, S, lambda _: PushConfig("http_endpoint", endpoint=f"https://e.example/{n}"), None, e),
+        "subscription", lambda w, n, e: w.registry.subscriptions.change(
+            w.project.id, S, e, config=lambda _: PushConfig("http_endpoint", endpoint=f"https://e.example/{n}")),
     ),
     "a schema": ("schema", VersionedKinds.change_schema),
     "roles": ("member", lambda w, n, e: w.registry.users.set_roles(w.user.id, w.project.id, [f"role-{n}"], e)),

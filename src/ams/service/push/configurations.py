@@ -168,7 +168,7 @@ class Pushing:
             return modify_push_config(existing, asked, new_token, parallel=is_parallel, local_http=self.local_http)
 
         expected = expected_subscription(caller)
-        changed = await self.registry.subscriptions.change_push(caller.here.id, name, change, worker, expected)
+        changed = await self.registry.subscriptions.change(caller.here.id, name, expected, config=change, worker=worker)
         await self.server.settle()
         return caller.view_push(changed)
 
@@ -197,7 +197,7 @@ class Pushing:
             return replace(config, verified=True)  # nothing else changes (17.2, A10)
 
         expected = expected_subscription(caller)
-        await self.registry.subscriptions.change_push(caller.here.id, name, change, worker, expected)
+        await self.registry.subscriptions.change(caller.here.id, name, expected, config=change, worker=worker)
         await self.server.settle()
 
     async def rotate_secret(

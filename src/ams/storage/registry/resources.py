@@ -34,7 +34,6 @@ from ams.storage.registry.tables import memberships, projects, schemas, subscrip
 from ams.storage.registry.users import add_memberships
 
 PushChange = Callable[[PushConfig | None], PushConfig | None]  # of the current one; if it raises, nothing changes
-_Alteration = Callable[[Connection, Row[Any]], Mapping[str, object]]  # returns the new values of a row
 
 
 TOPICS_WITH_SCHEMA = (
@@ -338,47 +337,39 @@ class SubscriptionRecords(ResourceRecords[Subscription, SubscriptionName]):
         """Change the deadline; return the subscription, or None."""
         return await self._change(project, name, expected, ack_deadline_seconds=seconds)
 
-    async def change_options(
-        self, project: ProjectId, name: SubscriptionName, change: OptionsChange, expected: Precondition = ANY_VERSION
-    ) -> Subscription:
-        """Replace the options atomically; return the subscription. Raises `SubscriptionGone`, then as `change`."""
-        return await self._alter(project, name, expected, lambda _, row: {"parallel": change(row.parallel)})
-
-    async def detach(
+    async def change(
         self,
         project: ProjectId,
         name: SubscriptionName,
-        change: OptionsChange,
-        worker: UserId | None,
         expected: Precondition = ANY_VERSION,
+        *,
+        options: OptionsChange | None = None,
+        config: PushChange | None = None,
+        worker: UserId | None = None,
     ) -> Subscription:
-        """Replace the options and stop push delivery atomically, as `change_options` and `change_push` do."""
+        """Replace the options, or the push configuration with its secrets and the worker's access, atomically.
 
-        def alter(connection: Connection, row: Row[Any]) -> Mapping[str, object]:
-            _follow_push(connection, row, None, worker)
-            return {"parallel": change(row.parallel), "push": None}
-
-        return await self._alter(project, name, expected, alter)
-
-    async def change_push(
-        self,
-        project: ProjectId,
-        name: SubscriptionName,
-        change: PushChange,
-        worker: UserId | None,
-        expected: Precondition = ANY_VERSION,
-    ) -> Subscription:
-        """Replace the push configuration atomically, and update the worker's access.
-
-        Without endpoint its secrets are deleted. Returns the subscription. Raises `SubscriptionGone`, then as `change`.
+        Returns the subscription. Raises `SubscriptionGone`, then as the changes; then nothing has changed.
         """
+        known = self._is(project, name)
 
-        def alter(connection: Connection, row: Row[Any]) -> Mapping[str, object]:
-            after = change(row.push)
-            _follow_push(connection, row, after, worker)
-            return {"push": after}
+        def work(connection: Connection) -> Subscription:
+            row = connection.execute(select(subscriptions).where(known).with_for_update()).first()
+            if row is None:
+                raise SubscriptionGone
+            expected.check(lambda: self._find(connection, project, name))
+            values: dict[str, object] = {}
+            if config is not None:
+                values["push"] = after = config(row.push)
+                _follow_push(connection, row, after, worker)
+            if options is not None:
+                values["parallel"] = options(row.parallel)
+            connection.execute(update(subscriptions).where(known).values(values))
+            changed = self._find(connection, project, name)
+            assert changed is not None  # its row is locked
+            return changed
 
-        return await self._alter(project, name, expected, alter)
+        return await self._database.write(work, self._forget(project, name))
 
     async def place_worker(self, worker: UserId) -> None:
         """Add the worker to all access lists where it delivers. Call at the start, before anything is cached."""
@@ -402,24 +393,6 @@ class SubscriptionRecords(ResourceRecords[Subscription, SubscriptionName]):
             return first(connection, removal, self._record)
 
         return await self._database.write(work, self._forget(project, name), grows=False)
-
-    async def _alter(
-        self, project: ProjectId, name: SubscriptionName, expected: Precondition, alter: _Alteration
-    ) -> Subscription:
-        """Store the new values that `alter` returns for a locked row. Raises `SubscriptionGone`, then as `alter`."""
-        known = self._is(project, name)
-
-        def work(connection: Connection) -> Subscription:
-            row = connection.execute(select(subscriptions).where(known).with_for_update()).first()
-            if row is None:
-                raise SubscriptionGone
-            expected.check(lambda: self._find(connection, project, name))
-            connection.execute(update(subscriptions).where(known).values(**alter(connection, row)))
-            changed = self._find(connection, project, name)
-            assert changed is not None  # its row is locked
-            return changed
-
-        return await self._database.write(work, self._forget(project, name))
 
     def _record(self, row: Row[Any], authorized: frozenset[UserId] = NO_USERS) -> Subscription:
         return record(Subscription, row, authorized=authorized)

@@ -452,24 +452,11 @@ class FailedLogins:
         self._service, self._trail, self._clock, self.attempts = service, trail, clock, attempts
 
     async def record_failure(
-        self,
-        address: str,
-        *,
-        code: int,
-        reason: str,
-        resource: str,
-        actor: str = "",
-        request: str = "",
-        is_counted: bool = True,
+        self, address: str, *, code: int, resource: str, is_counted: bool = True, **said: str
     ) -> None:
-        """Record a failed login; `actor` is the claimed name, if any.
-
-        It counts against the address unless `is_counted` is false, as for a login that the limit refused.
-        """
+        """Record a failed login; it counts against the address if `is_counted`. `said` is as for `new_event`."""
         if is_counted:
             self.attempts.count_failure(address)
-        event = new_event(
-            self._clock.wall(), self._service, LOGIN, resource, code=code, actor=actor, address=address,
-            reason=reason, request=request,
-        )  # fmt: skip
+        now = self._clock.wall()
+        event = new_event(now, self._service, LOGIN, resource, code=code, address=address, **said)
         await self._trail.record(event)

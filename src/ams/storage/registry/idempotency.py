@@ -83,7 +83,7 @@ class IdempotencyRecords(Records):
         youngest = min(ages.values(), default=0)
 
         def work(connection: Connection) -> int:
-            return _DELETE_OLD[connection.dialect.name].run(
+            return _DELETE_OLD.run(
                 connection, rows, retention_clock=self._retention_clock, most=PORTION, youngest=youngest
             ).rowcount  # fmt: skip
 
@@ -129,23 +129,15 @@ _TAKE_OVER = Statement("""
     UPDATE publish_claims SET claimed_at = {now}, version = version + 1, content = :content, mark = :mine
     WHERE topic_id = :topic AND key = :key AND version = :version AND first IS NULL
     """)
-_OLD_CLAIMS = """
-    SELECT old.{row} FROM {{given}}
-    JOIN publish_claims AS old ON old.topic_id = text(0) AND old.claimed_at < {{believed}} - number(1)
-    LIMIT :most
-"""
 # Old rows are deleted by row id, ten times faster than by key. The age is tested again, as a claim may be taken over
 # meanwhile.
-_DELETE_OLD = {
-    "sqlite": Statement(
-        f"DELETE FROM publish_claims WHERE rowid IN ({_OLD_CLAIMS.format(row='rowid')})"  # noqa: S608 - as above
-        " AND claimed_at < {believed} - :youngest"
-    ),
-    "postgresql": Statement(
-        f"DELETE FROM publish_claims WHERE ctid = ANY(ARRAY({_OLD_CLAIMS.format(row='ctid')}))"  # noqa: S608 - as above
-        " AND claimed_at < {believed} - :youngest"
-    ),
-}
+_DELETE_OLD = Statement("""
+    DELETE FROM publish_claims WHERE {row_id_among}(
+        SELECT old.{row_id} FROM {given}
+        JOIN publish_claims AS old ON old.topic_id = text(0) AND old.claimed_at < {believed} - number(1)
+        LIMIT :most
+    )) AND claimed_at < {believed} - :youngest
+    """)
 _ADD_BYTES = Statement("""
     INSERT INTO topic_sizes (topic_id, bytes)
     SELECT topics.id, number(1) FROM {given} JOIN topics ON topics.id = text(0)

@@ -90,10 +90,7 @@ Check = Callable[[PushConfig | None], object]  # raises when a subscription may 
 
 
 class PushSecretRecords(Records):
-    """Signing secrets of subscriptions, encrypted as tokens are.
-
-    A subscription has no secret, one, or two for a while after a rotation.
-    """
+    """Encrypted signing secrets. A subscription has none, one, or two for a while after a rotation."""
 
     async def rotate(
         self, subscription: SubscriptionId, secret: str, keep: Milliseconds, check: Check

@@ -16,7 +16,6 @@ from ams.storage.export_format import Line
 from ams.storage.free_space import UNLIMITED, FreeSpace
 from ams.storage.registry.counts import FigureRecords, TallyRecords
 from ams.storage.registry.export import Contents, Loaded, Name, RegistryImport, Standings, empty
-from ams.storage.registry.history import SharedHistory
 from ams.storage.registry.idempotency import IdempotencyRecords
 from ams.storage.registry.logins import BindingRecords, IssuerRecords, NamedTokenRecords
 from ams.storage.registry.policies import PolicyRecords
@@ -87,10 +86,6 @@ class Registry:
         records = QuotaRecords(database, quotas or Quotas())
         return cls(RegistryContext(database, secrets, clock, retention_clock, records))
 
-    def history(self) -> SharedHistory:
-        """Return the measurements of the last day, shared by all nodes."""
-        return SharedHistory(self._database)
-
     @property
     def invalidations(self) -> Invalidations:
         """Hub for caches of the registry's records."""
@@ -124,10 +119,7 @@ class Registry:
     async def fill(
         self, lines: Iterable[Line], logs: Mapping[Name, Loaded], finish: Callable[[RegistryImport], None]
     ) -> None:
-        """Add export lines to an empty registry, atomically, on a thread.
-
-        `logs` are the topics whose messages are already in the log; `finish` is called before the commit.
-        """
+        """Add export lines atomically, on a thread, after their `logs`; `finish` is called before the commit."""
         given, now = iter([lines]), self._clock.wall()
 
         def work(connection: Connection) -> None:

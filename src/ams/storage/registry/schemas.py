@@ -134,10 +134,7 @@ class SchemaRecords(Records):
         return await self._database.write(work, Invalidation(SCHEMA, (schema,)), grows=False)
 
     async def delete_revision(self, schema: SchemaId, revision: int) -> Schema:
-        """Delete a revision, unless it is the only one; return the schema at the newest one.
-
-        Raises `NotFound`, `InvalidInput`.
-        """
+        """Delete a revision, but not the last one; return the newest. Raises `NotFound`, `InvalidInput`."""
         of_schema = schema_revisions.c.schema_id == schema
         removal = delete(schema_revisions).where(of_schema, schema_revisions.c.revision == revision)
         numbers = select(schema_revisions.c.revision).where(of_schema)

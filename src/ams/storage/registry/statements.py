@@ -34,6 +34,8 @@ _PARTS = {
         "believed": ":believed",
         "joined": "group_concat",
         "kept": "",
+        "row_id": "rowid",
+        "row_id_among": "(rowid IN ",
     },
     "postgresql": {
         "given": "json_array_elements(CAST(:rows AS json)) AS given",
@@ -41,6 +43,8 @@ _PARTS = {
         "believed": _DATABASE_NOW,
         "joined": "string_agg",
         "kept": "FOR KEY SHARE OF subscriptions",
+        "row_id": "ctid",
+        "row_id_among": "ctid = ANY(ARRAY",
     },
 }
 _VALUES = {
@@ -55,6 +59,7 @@ class Statement:
     - `{now}`: time in milliseconds, of this process on SQLite, of the database on PostgreSQL.
     - `{believed}`: the same for ages; on SQLite that of the `RetentionClock`, so that a wrong clock deletes nothing.
     - `{joined}`: the function that joins texts.
+    - `{row_id}`, `{row_id_among}`: the place of a row, and its condition; close it with two parentheses.
     - `{kept}`, at the end: locks the subscriptions until the row is inserted.
     - `{given}`: rows, passed as one JSON text to avoid a call per row; the third field is `text(2)` or `number(2)`.
     """

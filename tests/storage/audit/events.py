@@ -3,8 +3,11 @@
 from collections.abc import Sequence
 from itertools import count
 
-from ams.storage.audit.event import AuditEvent
+import msgspec
+
+from ams.storage.audit.event import AuditEvent, decode_event
 from ams.storage.audit.records import AuditRecords, EventFilter
+from ams.wire.service import Lines
 
 NOON = 1_700_000_000_000
 _numbers = count(1)
@@ -20,4 +23,8 @@ def event(at: int = 0, **said: object) -> AuditEvent:
 
 
 async def list_events(records: AuditRecords) -> Sequence[AuditEvent]:
-    return (await records.list(EventFilter(), size=1000)).items
+    return events_of(await records.list(EventFilter(), size=1000))
+
+
+def events_of(page: Lines) -> list[AuditEvent]:
+    return [decode_event(msgspec.json.encode(line)) for line in page.events]

@@ -5,7 +5,7 @@ import asyncio
 from ams.http.routing import Call, page_request
 from ams.service import doctor, metrics
 from ams.service.service_doctor import ServiceDoctor, ServiceInfo
-from ams.storage.audit.records import AuditRecords, event_filter, listing
+from ams.storage.audit.records import AuditRecords, event_filter
 from ams.wire import service as wire
 from ams.wire.actions import RECORDED
 
@@ -48,7 +48,7 @@ class ServiceRoutes:
     async def audit_list(self, call: Call) -> wire.Lines:
         page = page_request(call)
         asked = event_filter(call.parameter, RECORDED)
-        return await listing(self._records, asked, page.size, page.token)
+        return await self._records.list(asked, page.size, page.token)
 
 
 class DoctorRoutes:

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
+from sqlalchemy import Row
 
 from ams.core.clock import Milliseconds, publish_time
 from ams.core.names import new_uuid
@@ -66,8 +67,8 @@ _MAX_ID_CHARACTERS, _MAX_TIMES = 36, 2**31 - 1  # of the columns of the table
 _decode = msgspec.json.Decoder(Line).decode
 
 
-def wire_line(event: AuditEvent) -> Line:
-    """Return the event as an object of the wire format."""
+def wire_line(event: AuditEvent | Row[Any]) -> Line:
+    """Return an event, or its row in a table, as an object of the wire format."""
     same = {name: getattr(event, name) for name in FIELDS if name != "at"}
     return Line(time=publish_time(event.at), **same)
 

@@ -16,7 +16,7 @@ from sqlalchemy.event import listens_for
 
 from ams.core.clock import Milliseconds
 from ams.core.errors import InvalidInput
-from ams.storage.audit.event import DONE, FAILED, FIELDS, LOGIN, REFUSED, AuditEvent, moment, wire_line
+from ams.storage.audit.event import DONE, FAILED, LOGIN, REFUSED, AuditEvent, moment, wire_line
 from ams.storage.database.database import Database
 from ams.wire.service import Lines
 
@@ -37,14 +37,6 @@ class EventFilter:
     action: str = ""  # prefix of the action: `topics:` matches all actions on topics
     address: str = ""
     result: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Events:
-    """A page of events, newest first."""
-
-    items: Sequence[AuditEvent]
-    next_token: str  # of the next page; empty on the last page
 
 
 class AuditRecords:
@@ -80,15 +72,15 @@ class AuditRecords:
 
         return await self._database.read(work)
 
-    async def list(self, event_filter: EventFilter, size: int = 0, token: str = "") -> Events:
+    async def list(self, event_filter: EventFilter, size: int = 0, token: str = "") -> Lines:
         """Return a page of events, newest first. Size 0: default. Raises `InvalidInput` "Invalid page token"."""
         most = min(size if size > 0 else DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE)
         query = self._query(event_filter, token).limit(most + 1)
         rows = await self._database.read(lambda connection: connection.execute(query).all())
-        events = [AuditEvent(**{name: getattr(row, name) for name in FIELDS}) for row in rows[:most]]
+        lines = [wire_line(row) for row in rows[:most]]
         if len(rows) <= most:
-            return Events(events, "")
-        return Events(events, base64.b64encode(b"%d.%d" % (rows[most].at, rows[most].number)).decode("ascii"))
+            return Lines(lines)
+        return Lines(lines, base64.b64encode(b"%d.%d" % (rows[most].at, rows[most].number)).decode("ascii"))
 
     async def prune(self, until: Milliseconds, now: Milliseconds) -> int:
         """Delete rows older than `until`, record it in the table of prunings, and return the number of rows."""
@@ -206,12 +198,6 @@ def event_filter(parameter: Callable[[str], str | None], actions: Collection[str
         raise InvalidInput(f"Invalid action: {known}")
     since, until = (_moment(name, parameter(name)) for name in ("since", "until"))
     return EventFilter(since=since, until=until, **said)
-
-
-async def listing(records: AuditRecords, asked: EventFilter, size: int, token: str) -> Lines:
-    """Return a page in the wire format. Raises `InvalidInput` "Invalid page token", `RegistryUnavailable`."""
-    page = await records.list(asked, size, token)
-    return Lines([wire_line(event) for event in page.items], page.next_token)
 
 
 def matches(asked: EventFilter, event: AuditEvent) -> bool:

@@ -330,7 +330,6 @@ class _TrailReader:
 
 
 def _whole_lines(handle: int, position: int) -> Iterator[tuple[bytes, int]]:
-    """Yield complete lines and their end positions."""
     rest = b""
     while block := os.pread(handle, BLOCK_BYTES, position + len(rest)):
         *lines, rest = (rest + block).split(b"\n")
@@ -340,10 +339,9 @@ def _whole_lines(handle: int, position: int) -> Iterator[tuple[bytes, int]]:
 
 
 def _event(line: bytes) -> list[AuditEvent]:
-    """Return the event of a line; empty for a truncated line."""
     try:
         return [decode_event(line)]
-    except ValueError:
+    except ValueError:  # a truncated line
         return []
 
 
@@ -360,20 +358,13 @@ def portions_from_the_end(path: str) -> Iterator[tuple[int, Sequence[AuditEvent]
         handle = file.fileno()
         end = os.fstat(handle).st_size
         while end > 0:
-            begin = _line_begin(handle, max(end - BLOCK_BYTES, 0))
+            begin = max(end - BLOCK_BYTES, 0)
+            if begin:  # the next line begins there
+                _, begin = next(_whole_lines(handle, begin - 1), (b"", end))
             if begin >= end:  # the line is longer than a block
                 begin = 0
             yield begin, [event for line, at in _whole_lines(handle, begin) if at <= end for event in _event(line)]
             end = begin
-
-
-def _line_begin(handle: int, position: int) -> int:
-    """Return the position of the first line start at or after `position`."""
-    if position == 0:
-        return 0
-    for _, end in _whole_lines(handle, position - 1):
-        return end
-    return os.fstat(handle).st_size
 
 
 NO_SOURCE = ""
@@ -381,8 +372,6 @@ NO_SOURCE = ""
 
 @dataclass(slots=True)
 class _Minute:
-    """Events of one source and action in a minute."""
-
     times: int = 0
     more: AuditEvent | None = None  # aggregate of the events beyond the first few
     since: Milliseconds = Milliseconds(0)  # time of the first of these

@@ -7,7 +7,8 @@ migration; `tests/storage/database/test_opening.py` compares both.
 
 import functools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import NoneType
 from typing import Any
 
 import msgspec
@@ -61,41 +62,29 @@ class _Roles(sa.TypeDecorator[Sequence[str]]):
 
 
 class _Structure(sa.TypeDecorator[Any]):
-    """A JSON column whose values are instances of a class; null: None."""
+    """A JSON column whose values are instances of a class; null: what `empty` makes."""
 
     impl = sa.Text
     cache_ok = True
 
-    def __init__(self, kind: Any) -> None:
+    def __init__(self, kind: Any, empty: Callable[[], Any] = NoneType) -> None:
         super().__init__()
-        self.kind = kind
+        self.kind, self.empty = kind, empty
         self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(kind)
 
     def process_bind_param(self, value: Any, dialect: sa.Dialect) -> str | None:
-        return None if value is None else msgspec.json.encode(value).decode()
+        return None if value is None or value == self.empty() else msgspec.json.encode(value).decode()
 
     def process_result_value(self, value: str | None, dialect: sa.Dialect) -> Any:
-        return None if value is None else self._decoder.decode(value)
-
-
-class _Collection(_Structure):
-    """A JSON column whose values are instances of a collection; null: an empty one."""
-
-    cache_ok = True
-
-    def process_bind_param(self, value: Any, dialect: sa.Dialect) -> str | None:
-        return super().process_bind_param(value or None, dialect)
-
-    def process_result_value(self, value: str | None, dialect: sa.Dialect) -> Any:
-        return self.kind() if value is None else super().process_result_value(value, dialect)
+        return self.empty() if value is None else self._decoder.decode(value)
 
 
 def _iam_column() -> sa.Column[Bindings]:
-    return sa.Column("iam", _Collection(Bindings), comment="JSON list of IAM bindings without effect; null: none")
+    return sa.Column("iam", _Structure(Bindings, tuple), comment="JSON list of IAM bindings without effect; null: none")
 
 
 def _label_column() -> sa.Column[Mapping[str, str]]:
-    return sa.Column("labels", _Collection(dict[str, Any]), comment="JSON object of texts; null: none")
+    return sa.Column("labels", _Structure(dict[str, Any], dict), comment="JSON object of texts; null: none")
 
 
 def _numbered_table(name: str, *parts: SchemaItem) -> sa.Table:
@@ -168,7 +157,7 @@ projects = _identified_table(
     *_times("created_on", "modified_on"),
     _created_by(),
     _number("retention", "milliseconds, for topics without their own; null: the log's default"),
-    sa.Column("quotas", _Collection(dict[str, Any]), comment="JSON object of numbers: its own quotas; null: none"),
+    sa.Column("quotas", _Structure(dict[str, Any], dict), comment="JSON object of numbers: its own quotas; null: none"),
     sa.Column(
         "strict_data", sa.Boolean, comment="whether data that is not base64 is refused; null: as the setting says"
     ),

@@ -199,7 +199,6 @@ class Trail:
             await logger.ainfo("audit.pruned", events=gone, older_than_days=self._days)
 
     async def _copy_rotated_file(self) -> None:
-        """Copy the rest of a file that was rotated since the last write to the table."""
         path = f"{self._path}.1"  # as logrotate names it
         if not await asyncio.to_thread(os.path.isfile, path):
             return

@@ -130,12 +130,7 @@ class DatabaseTime:
         self._ahead = 0  # the database's time minus our monotonic clock, in milliseconds
 
     def note(self, now: int, asked: Milliseconds) -> None:
-        """Correct the estimate by an answer.
-
-        Args:
-            now: the database's time in the answer, in milliseconds since the epoch.
-            asked: our monotonic time before the question (`moment`).
-        """
+        """Correct the estimate by an answer: the database's time, and our time (`moment`) before the question."""
         self._ahead = min(max(self._ahead, now - self._clock.monotonic()), now - asked)
 
     def now(self) -> Milliseconds:

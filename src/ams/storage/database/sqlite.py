@@ -219,6 +219,5 @@ def _is_full(error: RegistryUnavailable) -> bool:
 
 
 def _free_bytes(connection: Connection) -> int:
-    """Return the bytes of free pages in the file; deletions leave them for reuse."""
     pages, size = (connection.exec_driver_sql(f"PRAGMA {name}").scalar() for name in ("freelist_count", "page_size"))
     return int(pages or 0) * int(size or 0)

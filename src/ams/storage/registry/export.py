@@ -366,7 +366,6 @@ def _ranges(pairs: Iterable[tuple[int, int]]) -> list[Range]:
 
 
 def _with_secrets(config: PushConfig | None) -> PushConfig | None:
-    """Add new secrets to a push configuration without secrets."""
     if config is None or config.type != HTTP_ENDPOINT:
         return config
     header = config.header_value or (new_token() if config.header_type == AUTOGEN else "")

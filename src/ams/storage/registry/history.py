@@ -75,8 +75,6 @@ class FileHistory:
         await self._run_in_thread(self._connection.close)
 
     async def _run_in_thread(self, work: Callable[[], T]) -> T:
-        """Run on a thread, one at a time. Raises `Unavailable`."""
-
         def alone() -> T:
             with self._one:
                 return work()

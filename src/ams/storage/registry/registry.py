@@ -11,7 +11,6 @@ from ams.core.quotas import Quotas
 from ams.core.retention_clock import RetentionClock
 from ams.storage.audit.records import AuditRecords
 from ams.storage.database.database import open_database
-from ams.storage.database.invalidation import Invalidations
 from ams.storage.export_format import Line
 from ams.storage.free_space import UNLIMITED, FreeSpace
 from ams.storage.registry.counts import FigureRecords, TallyRecords
@@ -40,7 +39,7 @@ class Registry:
 
     def __init__(self, shared: RegistryContext) -> None:
         self._database, self._secrets, self._clock = shared.database, shared.secrets, shared.clock
-        self.shared, self.quotas = shared, shared.quotas
+        self.shared, self.quotas, self.invalidations = shared, shared.quotas, shared.database.invalidations
         self.users = UserRecords(shared)
         self.named_tokens = NamedTokenRecords(shared)
         self.bindings = BindingRecords(shared, self.users)
@@ -85,11 +84,6 @@ class Registry:
         retention_clock = retention_clock or RetentionClock(clock)
         records = QuotaRecords(database, quotas or Quotas())
         return cls(RegistryContext(database, secrets, clock, retention_clock, records))
-
-    @property
-    def invalidations(self) -> Invalidations:
-        """Hub for caches of the registry's records."""
-        return self._database.invalidations
 
     @property
     def away(self) -> str | None:

@@ -399,7 +399,6 @@ class SubscriptionRecords(ResourceRecords[Subscription, SubscriptionName]):
 
 
 def _follow_push(connection: Connection, row: Row[Any], after: PushConfig | None, worker: UserId | None) -> None:
-    """Update secrets and access list of a subscription after a change of its push configuration."""
     if after is None or after.type != HTTP_ENDPOINT:
         push.forget_secrets(connection, row.id)
     is_delivered = after is not None and after.verified

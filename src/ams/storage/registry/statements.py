@@ -113,7 +113,6 @@ class Records:
     async def _page(
         self, query: sa.Select[Any], number: sa.Column[int], page: PageRequest, make: Callable[[sa.Row[Any]], T]
     ) -> Page[T]:
-        """Return a page of values made from rows, as `read_page` does."""
         return await self._database.read(lambda connection: read_page(connection, query, number, page).map(make))
 
 

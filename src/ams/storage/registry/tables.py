@@ -49,8 +49,6 @@ def _roles(text: str) -> tuple[str, ...]:
 
 
 class _Roles(sa.TypeDecorator[Sequence[str]]):
-    """A column of roles, without duplicates, in given order."""
-
     impl = sa.Text
     cache_ok = True
 

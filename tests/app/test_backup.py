@@ -142,7 +142,7 @@ async def copied_while(tmp_path: Path, change: Coroutine[Any, Any, object]) -> N
     """Copy a folder whose service makes a change between the start of the copy and its first file."""
 
     def copy() -> None:
-        folder = Folder.look(str(tmp_path / "data"))
+        folder = Folder(str(tmp_path / "data"))
         with _source(folder) as source, _moment(folder, source, ManualClock()) as moment:
             asyncio.run_coroutine_threadsafe(change, loop).result(PATIENCE_SECONDS)
             _copy(folder, source, moment, str(tmp_path / "b"), with_key=True)

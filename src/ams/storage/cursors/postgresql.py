@@ -372,7 +372,7 @@ class PostgresCursors:
     async def retain(self, subscription: SubscriptionId, generation: int, oldest: Offset) -> Position:
         def step(standing: CursorStanding) -> tuple[CursorStanding, Position]:
             moved = rows.raise_floor(standing, oldest) if standing.progress.epoch == generation else standing
-            return moved, rows.position_of(moved)
+            return moved, Position(moved.progress.floor, moved.progress.epoch, moved.lost)
 
         return await self._settle(subscription, step)
 

@@ -23,7 +23,7 @@ from ams.core.names import Offset, SubscriptionId, TopicId, topic_id_text
 from ams.storage import postgresql
 from ams.storage.cursors import acks, base, entries
 from ams.storage.cursors.acks import AckProgress
-from ams.storage.cursors.base import Cursor, CursorHandOut, Oldest, Position
+from ams.storage.cursors.base import Cursor, CursorHandOut, Oldest
 from ams.storage.cursors.entries import StoredProgress
 from ams.storage.postgresql import Connection
 
@@ -295,11 +295,6 @@ def raise_floor(standing: CursorStanding, oldest: Offset) -> CursorStanding:
         return standing._replace(progress=acks.raise_floor(progress, oldest), lost=lost)
     cursor = base.retain(Cursor(standing.topic, progress.floor, progress.epoch), oldest)
     return standing._replace(progress=acks.apply_seek(progress, cursor.offset, cursor.generation), lost=lost)
-
-
-def position_of(standing: CursorStanding) -> Position:
-    """Return the position that a pull needs."""
-    return Position(standing.progress.floor, standing.progress.epoch, standing.lost)
 
 
 async def read_standings(

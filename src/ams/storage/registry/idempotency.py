@@ -27,7 +27,7 @@ class IdempotencyRecords(Records):
     async def claim(self, topic: TopicId, key: bytes, content: bytes, end: Offset, mark: str) -> Claim | None:
         def work(connection: Connection) -> Claim | None:
             row = _CLAIM.run(
-                connection, clock=self._clock, retention_clock=self._retention_clock, topic=topic_id_text(topic),
+                connection, now=self._clock.wall(), believed=self._retention_clock.wall(), topic=topic_id_text(topic),
                 key=key, content=content, log_end=end, mine=mark,
             ).one()  # fmt: skip
             return None if row.mark == mark else _claim(row)
@@ -41,7 +41,7 @@ class IdempotencyRecords(Records):
         identity = topic_id_text(topic)
 
         def work(connection: Connection) -> Claim | None:
-            row = _FIND_CLAIM.run(connection, retention_clock=self._retention_clock, topic=identity, key=key).first()
+            row = _FIND_CLAIM.run(connection, believed=self._retention_clock.wall(), topic=identity, key=key).first()
             return _claim(row) if row else None
 
         return await self._database.read(work)
@@ -51,7 +51,7 @@ class IdempotencyRecords(Records):
 
         def work(connection: Connection) -> bool:
             _TAKE_OVER.run(
-                connection, clock=self._clock, topic=topic_id_text(topic), key=key, version=claim.version,
+                connection, now=self._clock.wall(), topic=topic_id_text(topic), key=key, version=claim.version,
                 content=content, mine=mark,
             )  # fmt: skip
             return connection.scalar(bearer) == mark
@@ -84,7 +84,7 @@ class IdempotencyRecords(Records):
 
         def work(connection: Connection) -> int:
             return _DELETE_OLD.run(
-                connection, rows, retention_clock=self._retention_clock, most=PORTION, youngest=youngest
+                connection, rows, believed=self._retention_clock.wall(), most=PORTION, youngest=youngest
             ).rowcount  # fmt: skip
 
         while await self._database.put(work) >= PORTION:

@@ -33,6 +33,7 @@ _PARTS = {
         "now": ":now",
         "believed": ":believed",
         "joined": "group_concat",
+        "digest": "",
         "kept": "",
         "row_id": "rowid",
         "row_id_among": "(rowid IN ",
@@ -42,6 +43,7 @@ _PARTS = {
         "now": _DATABASE_NOW,
         "believed": _DATABASE_NOW,
         "joined": "string_agg",
+        "digest": "md5",
         "kept": "FOR KEY SHARE OF subscriptions",
         "row_id": "ctid",
         "row_id_among": "ctid = ANY(ARRAY",
@@ -58,7 +60,7 @@ class Statement:
 
     - `{now}`: time in milliseconds, of this process on SQLite, of the database on PostgreSQL.
     - `{believed}`: the same for ages; on SQLite that of the `RetentionClock`, so that a wrong clock deletes nothing.
-    - `{joined}`: the function that joins texts.
+    - `{joined}`: the function that joins texts; `{digest}`: one that shortens a text for the network.
     - `{row_id}`, `{row_id_among}`: the place of a row, and its condition; close it with two parentheses.
     - `{kept}`, at the end: locks the subscriptions until the row is inserted.
     - `{given}`: rows, passed as one JSON text to avoid a call per row; the third field is `text(2)` or `number(2)`.
@@ -70,21 +72,11 @@ class Statement:
         self._texts = {dialect: sa.text(statement.format(**parts)) for dialect, parts in _PARTS.items()}
 
     def run(
-        self,
-        connection: sa.Connection,
-        rows: Sequence[Sequence[object]] | None = None,
-        /,
-        *,
-        clock: Clock | None = None,
-        retention_clock: RetentionClock | None = None,
-        **said: object,
+        self, connection: sa.Connection, rows: Sequence[Sequence[object]] | None = None, /, **said: object
     ) -> sa.CursorResult[Any]:
-        """Run the statement; `clock` is for `{now}`, `retention_clock` for `{believed}`, `said` are its parameters."""
+        """Run the statement with the parameters `said`, which include `now` and `believed` if it has these."""
         if rows is not None:
             said["rows"] = json.dumps(rows)
-        if connection.dialect.name == "sqlite":
-            clocks = {"now": clock, "believed": retention_clock}
-            said |= {name: each.wall() for name, each in clocks.items() if each is not None}
         return connection.execute(self._texts[connection.dialect.name], said)
 
 

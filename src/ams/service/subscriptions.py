@@ -244,7 +244,7 @@ class Subscriptions:
 
     async def set_access_list(self, caller: Caller, name: SubscriptionName, users: Sequence[str]) -> Sequence[UserName]:
         """Replace and return the access list; raise `NotFound` for whoever is no member, then for the subscription."""
-        return await self._registry.subscriptions.set_access_list(caller.here.id, name, users, caller.expected)
+        return await self._registry.subscriptions.change_access_list(caller.here.id, name, users, None, caller.expected)
 
     async def change_access_list(
         self, caller: Caller, name: SubscriptionName, add: Sequence[str], remove: Collection[str]

@@ -112,7 +112,7 @@ class Topics:
 
     async def set_access_list(self, caller: Caller, name: TopicName, users: Sequence[str]) -> Sequence[UserName]:
         """Replace the access list and return it; raise `NotFound` for users who are no members, then for the topic."""
-        return await self.registry.topics.set_access_list(caller.here.id, name, users, caller.expected)
+        return await self.registry.topics.change_access_list(caller.here.id, name, users, None, caller.expected)
 
     async def change_access_list(
         self, caller: Caller, name: TopicName, add: Sequence[str], remove: Collection[str]

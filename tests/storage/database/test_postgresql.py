@@ -61,7 +61,7 @@ async def test_a_change_on_one_node_counts_on_the_other(nodes: tuple[Registry, R
     assert "publisher" not in (await two.users.principal(token)).project_roles[project.id]
 
     await one.users.set_roles(anna.id, project.id, ("publisher",))
-    await one.topics.set_access_list(project.id, T, ["anna"])
+    await one.topics.change_access_list(project.id, T, ["anna"])
     await one.subscriptions.set_ack_deadline(project.id, S, 99)
     await one.projects.update(project.id, "Q", "")
     await one.schemas.update(schema, content=SchemaContent("json", "true", None))
@@ -186,7 +186,7 @@ async def test_lists_replaced_on_two_nodes_at_once_are_one_of_both(nodes: tuple[
 
     for _ in range(10):
         await asyncio.gather(
-            *(each.topics.set_access_list(project.id, T, chosen) for each, chosen in zip(nodes, lists, strict=True))
+            *(each.topics.change_access_list(project.id, T, chosen) for each, chosen in zip(nodes, lists, strict=True))
         )
         assert await two.topics.access_list(project.id, T) in lists
 

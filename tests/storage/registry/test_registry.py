@@ -36,7 +36,7 @@ async def test_everything_is_there_after_a_restart(registry_url: str) -> None:
         project = await make_project(registry)
         user = await make_user(registry, "anna", {project.id: ("publisher",)})
         await registry.topics.create(new_topic_id(), project.id, "T")
-        await registry.topics.set_access_list(project.id, "T", ["anna"])
+        await registry.topics.change_access_list(project.id, "T", ["anna"])
         topic = await registry.topics.find(project.id, "T")
 
     async with open_registry_at(registry_url, ManualClock()) as registry:

@@ -61,7 +61,9 @@ READ: Mapping[str, Read] = {
     "project": lambda w: w.registry.projects.find(w.project.name), "issuer": read_issuer,
 }  # fmt: skip
 CHANGES: Mapping[str, tuple[str, Change]] = {
-    "an access list": ("access list", lambda w, n, e: w.registry.topics.set_access_list(w.project.id, T, [f"u{n}"], e)),
+    "an access list": (
+        "access list", lambda w, n, e: w.registry.topics.change_access_list(w.project.id, T, [f"u{n}"], None, e),
+    ),
     "a user on an access list": (
         "access list", lambda w, n, e: w.registry.topics.change_access_list(w.project.id, T, [f"u{n}"], [], e),
     ),

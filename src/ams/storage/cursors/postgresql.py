@@ -146,14 +146,12 @@ class Mover(Generic[V]):
         step: Callable[[V], tuple[V, T]],
         *,
         series: int | None = None,
-        found: Callable[[V], T] | None = None,
+        found: Callable[[V], Any] = lambda _: True,
         refused: T | None = None,
     ) -> T:
         """Do one atomic step; return its answer when the move is stored. `CursorCall` explains the other arguments."""
         give_up = self._loop.time() + postgresql.CALL_SECONDS
-        call: CursorCall[V] = CursorCall(step, give_up, self._loop.create_future(), series, refused=refused)
-        if found is not None:
-            call.found = found
+        call = CursorCall(step, give_up, self._loop.create_future(), series, found, refused)
         self._waiting.setdefault(subscription, []).append(call)
         if self._running is None:
             self._running = asyncio.create_task(self._send_waiting(), name="ams-cursors-move")

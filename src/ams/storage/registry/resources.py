@@ -241,13 +241,9 @@ class SubscriptionRecords(ResourceRecords[Subscription, SubscriptionName]):
         """Return all subscriptions of all projects, oldest first, without access lists."""
         return await self._database.rows(select(subscriptions).order_by(subscriptions.c.number), self._record)
 
-    async def ids(self) -> frozenset[SubscriptionId]:
-        """Return the identities of all subscriptions."""
-        return frozenset(await self._database.rows(select(subscriptions.c.id), lambda row: row.id))
-
-    async def attached_ids(self) -> frozenset[SubscriptionId]:
-        """Return the identities of all subscriptions except detached ones, which have no cursor."""
-        query = select(subscriptions.c.id).where(snapshots.IS_ATTACHED)
+    async def ids(self, *, attached: bool = False) -> frozenset[SubscriptionId]:
+        """Return the identities of all subscriptions; with `attached` without detached ones, which have no cursor."""
+        query = select(subscriptions.c.id).where(snapshots.IS_ATTACHED if attached else true())
         return frozenset(await self._database.rows(query, lambda row: row.id))
 
     async def expiring(self) -> Sequence[Expiring]:

@@ -8,7 +8,7 @@ from ams.core.errors import InvalidInput, RegistryUnavailable
 from ams.storage.audit.records import AuditRecords, EventFilter
 from ams.storage.registry.registry import Registry
 from ams.storage.registry.tables import audit
-from tests.storage.audit.events import NOON, event, events_of, list_events
+from tests.storage.audit.events import NOON, event, list_events
 from tests.support.administration import ENGINES
 
 HAS_TRIGGERS = pytest.mark.parametrize("registry_url", ENGINES, indirect=True)  # the model of PostgreSQL has none
@@ -46,11 +46,11 @@ async def test_pages_hold_every_event_once_also_those_of_one_moment(records: Aud
     await records.add(events)
 
     page = await records.list(EventFilter(), size=3)
-    seen = events_of(page)
+    seen = list(page.events)
     while page.next_page_token:
         await records.add([event(100)])  # does not shift what follows
         page = await records.list(EventFilter(), size=3, token=page.next_page_token)
-        seen += events_of(page)
+        seen += page.events
 
     assert [each.id for each in seen] == [each.id for each in reversed(events)]
 

@@ -7,16 +7,17 @@ recorded. Triggers enforce this for all clients, except for users who may drop t
 import base64
 import re
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.event import listens_for
 
-from ams.core.clock import Milliseconds
+from ams.core.clock import Milliseconds, publish_time
 from ams.core.errors import InvalidInput
-from ams.storage.audit.event import DONE, FAILED, LOGIN, REFUSED, AuditEvent, moment, wire_line
+from ams.storage.audit.event import DONE, FAILED, LOGIN, REFUSED, AuditEvent, moment, sanitize
 from ams.storage.database.database import Database
 from ams.wire.service import Lines
 
@@ -48,7 +49,7 @@ class AuditRecords:
 
     async def add(self, events: Sequence[AuditEvent]) -> None:
         """Add events atomically, except existing ones and those older than the last pruning."""
-        rows = [_row(event.sanitized()) for event in events]
+        rows = [_row(sanitize(event)) for event in events]
 
         def work(connection: sa.Connection) -> None:
             pruned = self._delete_portion(connection)
@@ -68,7 +69,7 @@ class AuditRecords:
             ids = self._table.c.id
             found = set(connection.scalars(sa.select(ids).where(ids.in_([event.id for event in events]))))
             pruned = self._delete_portion(connection)
-            return found | {event.id for event in events if event.at < pruned}
+            return found | {event.id for event in events if moment(event.time) < pruned}
 
         return await self._database.read(work)
 
@@ -77,7 +78,10 @@ class AuditRecords:
         most = min(size if size > 0 else DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE)
         query = self._query(event_filter, token).limit(most + 1)
         rows = await self._database.read(lambda connection: connection.execute(query).all())
-        lines = [wire_line(row) for row in rows[:most]]
+        names = [name for name in AuditEvent.__struct_fields__ if name != "time"]
+        lines = [
+            AuditEvent(time=publish_time(row.at), **{name: getattr(row, name) for name in names}) for row in rows[:most]
+        ]
         if len(rows) <= most:
             return Lines(lines)
         return Lines(lines, base64.b64encode(b"%d.%d" % (rows[most].at, rows[most].number)).decode("ascii"))
@@ -123,7 +127,8 @@ class AuditRecords:
 
 
 def _row(event: AuditEvent) -> dict[str, Any]:
-    row = asdict(event)
+    row = msgspec.structs.asdict(event)
+    row["at"] = moment(row.pop("time"))
     for name in _TEXTS:  # PostgreSQL texts cannot hold NUL
         row[name] = row[name].replace("\0", "\N{REPLACEMENT CHARACTER}")
     return row
@@ -203,8 +208,8 @@ def event_filter(parameter: Callable[[str], str | None], actions: Collection[str
 def matches(asked: EventFilter, event: AuditEvent) -> bool:
     """Return whether an event matches a filter."""
     return (
-        (asked.since is None or event.at >= asked.since)
-        and (asked.until is None or event.at < asked.until)
+        (asked.since is None or moment(event.time) >= asked.since)
+        and (asked.until is None or moment(event.time) < asked.until)
         and event.action.startswith(asked.action)
         and asked.actor in ("", event.actor)
         and asked.address in ("", event.address)

@@ -19,17 +19,18 @@ import os
 import re
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import structlog
+from msgspec.structs import replace
 
-from ams.core.clock import DAY, Clock, Milliseconds, publish_time
+from ams.core.clock import DAY, Clock, Milliseconds
 from ams.core.errors import OUTCOME_UNKNOWN, AmsError
 from ams.core.rate import LoginLimit
 from ams.core.retention_clock import RetentionClock
 from ams.core.supervisor import Supervisor, Ticker
-from ams.storage.audit.event import DONE, FAILED, LOGIN, AuditEvent, decode_event, encode_event, new_event
+from ams.storage.audit.event import DONE, FAILED, LOGIN, AuditEvent, decode_event, encode_event, new_event, sanitize
 from ams.storage.audit.records import AuditRecords
 from ams.storage.free_space import UNLIMITED, FreeSpace
 
@@ -103,7 +104,7 @@ class Trail:
 
         Repeated refusals and failures of a user or address are only counted; on a nearly full disk also changes.
         """
-        event = event.sanitized()
+        event = sanitize(event)
         repeats = self._repeats_of(event)
         if repeats is not None:
             await self._flush_if_over()
@@ -373,7 +374,7 @@ NO_SOURCE = ""
 class _Minute:
     times: int = 0
     more: AuditEvent | None = None  # aggregate of the events beyond the first few
-    since: Milliseconds = Milliseconds(0)  # time of the first of these
+    since: str = ""  # time of the first of these
 
 
 class _Repeats:
@@ -400,7 +401,7 @@ class _Repeats:
             return True
         more = minute.more or event
         if minute.more is None:
-            minute.since = event.at
+            minute.since = event.time
         if self._are_changes:
             reason = event.reason if event.reason == more.reason else ""
             event = replace(event, resource=_common_path(event.resource, more.resource), reason=reason)
@@ -417,10 +418,10 @@ class _Repeats:
         minutes, self._minutes = self._minutes, {}
         return [self._summarise(minute.more, minute.since) for minute in minutes.values() if minute.more is not None]
 
-    def _summarise(self, event: AuditEvent, since: Milliseconds) -> AuditEvent:
+    def _summarise(self, event: AuditEvent, since: str) -> AuditEvent:
         if not self._are_changes or event.times == 1:
             return event
-        first = f"the first at {publish_time(since)}"
+        first = f"the first at {since}"
         return replace(event, reason=f"{first}; {event.reason}" if event.reason else first)
 
 

@@ -21,7 +21,7 @@ from ams.core.clock import Clock, Milliseconds
 from ams.core.errors import Damaged, Unusable
 from ams.core.names import Offset, SubscriptionId, TopicId, topic_id_text
 from ams.storage import postgresql
-from ams.storage.cursors import acks, base, entries
+from ams.storage.cursors import acks, entries
 from ams.storage.cursors.acks import AckProgress
 from ams.storage.cursors.base import Cursor, CursorHandOut, Oldest
 from ams.storage.cursors.entries import StoredProgress
@@ -293,8 +293,7 @@ def raise_floor(standing: CursorStanding, oldest: Offset) -> CursorStanding:
     lost = standing.lost + acks.count_lost(progress, oldest)
     if acks.is_parallel(progress):
         return standing._replace(progress=acks.raise_floor(progress, oldest), lost=lost)
-    cursor = base.retain(Cursor(standing.topic, progress.floor, progress.epoch), oldest)
-    return standing._replace(progress=acks.apply_seek(progress, cursor.offset, cursor.generation), lost=lost)
+    return standing._replace(progress=acks.apply_seek(progress, oldest, progress.epoch + 1), lost=lost)
 
 
 async def read_standings(

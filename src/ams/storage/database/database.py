@@ -49,10 +49,6 @@ class Database:
             raise Unusable(missing) from None
         self._store = postgresql.PostgresStore(url, schema, password, self.invalidations)
 
-    async def prepare(self, work: Work[T]) -> T:
-        """Run the work that creates or migrates the tables, on one node at a time. Raises `RegistryUnavailable`."""
-        return await self._store.prepare(work)
-
     async def listen(self) -> None:
         """Start to receive changes of other nodes. With PostgreSQL, caches are disabled before."""
         await self._store.listen()
@@ -115,12 +111,12 @@ class Database:
         """Known reason why the database is unavailable; None if available, as always for SQLite."""
         return None if self.invalidations.is_trusted else "PostgreSQL does not answer"
 
-    async def run_long(self, work: Work[T]) -> T:
-        """Run work on the whole database, once, without time limit; migrations are locked out.
+    async def run_long(self, work: Work[T], *, waits: bool = True) -> T:
+        """Run work on the whole database, once, without time limit, such as its migration; one at a time.
 
-        For an installation that no node serves. Raises `RegistryUnavailable` and errors of the work.
+        Raises `RegistryUnavailable`, without `waits` also if other such work goes on, and errors of the work.
         """
-        return await self._finish_write(asyncio.ensure_future(self._store.prepare(work, waits=True)))
+        return await self._finish_write(asyncio.ensure_future(self._store.run_long(work, waits=waits)))
 
     async def alone(self, work: Work[T]) -> T:
         """Run work and commit it; raise `Unusable` if another node serves. Caches are not used afterwards."""
@@ -175,7 +171,7 @@ async def open_database(
             raise Unusable(other_key)
 
     try:
-        await database.prepare(prepare_and_compare)
+        await database.run_long(prepare_and_compare, waits=False)
         await database.listen()
     except RegistryUnavailable as error:
         await database.close()

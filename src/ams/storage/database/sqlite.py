@@ -91,7 +91,7 @@ class SqliteStore:
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="registry-writer")
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="registry-reader")
 
-    async def prepare(self, work: Work[T], *, waits: bool = False) -> T:
+    async def run_long(self, work: Work[T], *, waits: bool) -> T:
         return await self.put(work)
 
     async def read(self, work: Work[T]) -> T:

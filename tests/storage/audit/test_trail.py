@@ -129,7 +129,7 @@ async def test_a_database_that_is_away_gets_everything_when_it_is_back(path: str
                 raise RegistryUnavailable
             await records.add(events)  # type: ignore[arg-type]  # passed on as it is
 
-        async def holds(self, events: object) -> set[str]:
+        async def holds(self, event: object) -> bool:
             raise RegistryUnavailable
 
     away = AwayRecords()

@@ -62,14 +62,13 @@ class AuditRecords:
         if rows:
             await self._database.put(work)
 
-    async def holds(self, events: Sequence[AuditEvent]) -> set[str]:
-        """Return the ids of the events that are in the table or were pruned from it."""
+    async def holds(self, event: AuditEvent) -> bool:
+        """Return whether an event is in the table or was pruned from it."""
+        query = sa.select(self._table.c.id).where(self._table.c.id == event.id)
 
-        def work(connection: sa.Connection) -> set[str]:
-            ids = self._table.c.id
-            found = set(connection.scalars(sa.select(ids).where(ids.in_([event.id for event in events]))))
-            pruned = self._delete_portion(connection)
-            return found | {event.id for event in events if moment(event.time) < pruned}
+        def work(connection: sa.Connection) -> bool:
+            is_there = connection.scalar(query) is not None
+            return is_there or moment(event.time) < self._delete_portion(connection)
 
         return await self._database.read(work)
 

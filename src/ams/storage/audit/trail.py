@@ -218,7 +218,7 @@ class Trail:
         """Return the start of the last portion whose first event is in the table, or 0."""
         for position, events in portions_from_the_end(path):
             try:
-                if events and await self._records.holds(events[:1]):
+                if events and await self._records.holds(events[0]):
                     return position
             except AmsError:
                 return 0  # add the whole file again; existing events are skipped

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from ams.core.clock import Milliseconds
+from ams.core.coalescing import answer_future
 from ams.core.names import Offset, SubscriptionId, TopicId
 from ams.storage.cursors import acks, base, entries
 from ams.storage.cursors.acks import AckProgress
@@ -114,12 +115,7 @@ class CursorChangeGroup:
     def end(self, error: Exception | None = None) -> None:
         """Complete all waiting futures."""
         for each in self.waiting:
-            if each.done():
-                continue
-            if error is None:
-                each.set_result(None)
-            else:
-                each.set_exception(error)
+            answer_future(each, error)
 
 
 class OnDisk(NamedTuple):

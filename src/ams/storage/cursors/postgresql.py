@@ -24,7 +24,7 @@ import structlog
 from pyroaring import BitMap64
 
 from ams.core.clock import Milliseconds, SystemClock
-from ams.core.coalescing import BatchedRequest
+from ams.core.coalescing import BatchedRequest, answer_future
 from ams.core.errors import OUTCOME_UNKNOWN, AmsError, CursorsUnavailable, SubscriptionGone, TopicGone, Unusable
 from ams.core.names import Offset, SubscriptionId, TopicId
 from ams.storage import postgresql
@@ -63,15 +63,6 @@ class CursorCall(Generic[V]):
     unsure: bool = False
     """The answer of the database was lost. The retry always writes, because reads may show an older state."""
 
-    def finish(self, outcome: Any) -> None:
-        """Answer, unless the caller was cancelled."""
-        if self.answer.done():
-            return
-        if isinstance(outcome, AmsError):
-            self.answer.set_exception(outcome)
-        else:
-            self.answer.set_result(outcome)
-
 
 Calls = Mapping[SubscriptionId, Sequence[CursorCall[V]]]
 
@@ -92,7 +83,7 @@ class AppliedCalls(NamedTuple, Generic[V]):
     def finish(self) -> None:
         """Answer all calls."""
         for call, outcome in zip(self.calls, self.outcomes, strict=True):
-            call.finish(outcome)
+            answer_future(call.answer, outcome)
 
 
 def apply_calls(row: TableRow[V], calls: Sequence[CursorCall[V]]) -> AppliedCalls[V]:
@@ -197,10 +188,11 @@ class Mover(Generic[V]):
                 self._retry(calls)
             except CursorsUnavailable as error:
                 for call in chain.from_iterable(calls.values()):
-                    call.finish(CursorsUnavailable(OUTCOME_UNKNOWN) if call.unsure else error)
+                    answer_future(call.answer, CursorsUnavailable(OUTCOME_UNKNOWN) if call.unsure else error)
             except Exception:  # a defect: waiting callers must get an answer
                 log.exception("cursors.failed")
-                _finish(chain.from_iterable(calls.values()), CursorsUnavailable())
+                for call in chain.from_iterable(calls.values()):
+                    answer_future(call.answer, CursorsUnavailable())
         self._running = None
 
     async def _send(self, calls: Calls[V]) -> None:
@@ -211,7 +203,8 @@ class Mover(Generic[V]):
             known = await self._connection.run(lambda link, _: self._read(link, self._time, doubtful), give_up)
             for subscription in doubtful.keys() - known.keys():
                 self.forget(subscription)
-                _finish(calls[subscription], SubscriptionGone())
+                for call in calls[subscription]:
+                    answer_future(call.answer, SubscriptionGone())
             for subscription, made in _fold_calls(doubtful, known).items():
                 self.note_row(subscription, made.before)
                 if made.moves:
@@ -251,11 +244,6 @@ class Mover(Generic[V]):
 
 def _fold_calls(calls: Calls[V], known: Mapping[SubscriptionId, TableRow[V]]) -> dict[SubscriptionId, AppliedCalls[V]]:
     return {each: apply_calls(known[each], waiting) for each, waiting in calls.items() if each in known}
-
-
-def _finish(calls: Iterable[CursorCall[V]], outcome: object) -> None:
-    for call in calls:
-        call.finish(outcome)
 
 
 class PostgresCursors:

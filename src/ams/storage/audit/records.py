@@ -4,8 +4,6 @@ Rows never change. They may be deleted only if older than the newest row of the 
 recorded. Triggers enforce this for all clients, except for users who may drop triggers (`docs/decisions/0022`).
 """
 
-import base64
-import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,13 +16,12 @@ from sqlalchemy.event import listens_for
 from ams.core.clock import Milliseconds, publish_time
 from ams.core.errors import InvalidInput
 from ams.storage.audit.event import DONE, FAILED, LOGIN, REFUSED, AuditEvent, moment, sanitize
-from ams.storage.database.database import Database
+from ams.storage.database.database import Database, page_start, page_token
 from ams.wire.service import Lines
 
 DEFAULT_PAGE_SIZE = 100  # events
 MAX_PAGE_SIZE = 1000  # events
 MAX_ROWS_PER_PRUNING = 10_000  # per statement, because of its timeout
-_TOKEN = re.compile(rb"([0-9]{1,18})\.([0-9]{1,18})")
 _TEXTS = ("resource", "actor", "address", "reason", "request")
 
 
@@ -83,7 +80,7 @@ class AuditRecords:
         ]
         if len(rows) <= most:
             return Lines(lines)
-        return Lines(lines, base64.b64encode(b"%d.%d" % (rows[most].at, rows[most].number)).decode("ascii"))
+        return Lines(lines, page_token(rows[most].at, rows[most].number))
 
     async def prune(self, until: Milliseconds, now: Milliseconds) -> int:
         """Delete rows older than `until`, record it in the table of prunings, and return the number of rows."""
@@ -119,9 +116,9 @@ class AuditRecords:
         said = {name: getattr(event_filter, name) for name in ("actor", "address", "result")}
         conditions += [table[name] == value for name, value in said.items() if value]
         if token:
-            at, number = _start(token)
+            at, number = page_start(token, 2)
             conditions.append(table.at <= at)  # the part that the index can answer
-            conditions.append(sa.or_(table.at < at, sa.and_(table.at == at, table.number <= number)))
+            conditions.append(sa.or_(table.at < at, sa.and_(table.at == at, table.number <= min(number, 2**31 - 1))))
         return sa.select(self._table).where(*conditions).order_by(table.at.desc(), table.number.desc())
 
 
@@ -131,16 +128,6 @@ def _row(event: AuditEvent) -> dict[str, Any]:
     for name in _TEXTS:  # PostgreSQL texts cannot hold NUL
         row[name] = row[name].replace("\0", "\N{REPLACEMENT CHARACTER}")
     return row
-
-
-def _start(token: str) -> tuple[int, int]:
-    try:
-        said = _TOKEN.fullmatch(base64.b64decode(token, validate=True))
-    except ValueError:
-        said = None
-    if said is None:
-        raise InvalidInput("Invalid page token")
-    return int(said[1]), min(int(said[2]), 2**31 - 1)
 
 
 _REFUSAL = "rows of the audit log stay as they are"

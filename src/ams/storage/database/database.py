@@ -5,12 +5,13 @@ Work runs in a thread as one transaction, on SQLite (`ams.storage.database.sqlit
 """
 
 import asyncio
+import base64
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sqlalchemy import URL, Connection, Delete, Executable, Insert, Row, Select, Table, Update, insert, select
 
-from ams.core.errors import RegistryUnavailable, Unusable
+from ams.core.errors import InvalidInput, RegistryUnavailable, Unusable
 from ams.storage.database.invalidation import Invalidation, Invalidations
 from ams.storage.database.schema import DatabaseSchema, Work, prepare, reason
 from ams.storage.database.sqlite import SqliteStore
@@ -139,6 +140,22 @@ def first(connection: Connection, query: Executable, make: Callable[[Row[Any]], 
     """Return a value made of the first row of a statement; None without one."""
     row = connection.execute(query).first()
     return None if row is None else make(row)
+
+
+def page_token(*numbers: int) -> str:
+    """Encode the token of the page that begins with the item of these numbers."""
+    return base64.b64encode(".".join(map(str, numbers)).encode()).decode("ascii")
+
+
+def page_start(token: str, count: int = 1) -> list[int]:
+    """Parse the numbers of a token. Raises `InvalidInput` "Invalid page token"."""
+    try:
+        numbers = base64.b64decode(token, validate=True).split(b".")
+    except ValueError:
+        numbers = []
+    if len(numbers) != count or not all(each.isdigit() and len(each) <= 18 for each in numbers):
+        raise InvalidInput("Invalid page token")
+    return [int(each) for each in numbers]
 
 
 def is_postgresql(url: str) -> bool:

@@ -1,6 +1,5 @@
 """Statements for both SQLite and PostgreSQL: bulk statements with dialect-specific parts, and pages of lists."""
 
-import base64
 import json
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -10,10 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import sqlalchemy as sa
 
 from ams.core.clock import Clock
-from ams.core.errors import InvalidInput
 from ams.core.names import ProjectId, UserId
 from ams.core.retention_clock import RetentionClock
-from ams.storage.database.database import Database
+from ams.storage.database.database import Database, page_start, page_token
 from ams.storage.registry.records import Page, PageRequest
 from ams.storage.registry.tables import users
 from ams.storage.secrets import Secrets
@@ -138,22 +136,6 @@ def existing(user: UserId | None) -> sa.ScalarSelect[Any]:
     return sa.select(users.c.id).where(users.c.id == user).scalar_subquery()
 
 
-def page_token(number: int) -> str:
-    """Encode the token of the page that begins with item `number`."""
-    return base64.b64encode(b"%d" % number).decode("ascii")
-
-
-def page_start(token: str) -> int:
-    """Parse the number of a token. Raises `InvalidInput` "Invalid page token"."""
-    try:
-        digits = base64.b64decode(token, validate=True)
-    except ValueError:
-        raise InvalidInput("Invalid page token") from None
-    if not digits.isdigit() or len(digits) > 18:
-        raise InvalidInput("Invalid page token")
-    return int(digits)
-
-
 def read_page(
     connection: sa.Connection,
     query: sa.Select[Any],
@@ -174,7 +156,7 @@ def read_page(
     cut = query.order_by(number.desc())
     if page.token:
         # The type of the largest token: PostgreSQL refuses values out of the column's range.
-        cut = cut.where(number <= sa.literal(page_start(page.token), sa.BigInteger))
+        cut = cut.where(number <= sa.literal(page_start(page.token)[0], sa.BigInteger))
     if not 0 < page.size < total:  # `size` may exceed the integers of a database
         return Page(connection.execute(cut).all(), "", total)
     rows = connection.execute(cut.limit(page.size + 1)).all()

@@ -216,13 +216,11 @@ class Trail:
 
     async def _find_in_table(self, path: str) -> int:
         """Return the start of the last portion whose first event is in the table, or 0."""
-        for position, events in portions_from_the_end(path):
-            try:
+        with contextlib.suppress(AmsError):
+            for position, events in portions_from_the_end(path):
                 if events and await self._records.holds(events[0]):
                     return position
-            except AmsError:
-                return 0  # add the whole file again; existing events are skipped
-        return 0
+        return 0  # add the whole file again; existing events are skipped
 
 
 def _sync_and_close(handle: int) -> None:
@@ -253,10 +251,9 @@ class LineFile:
         assert self._handle is not None
         line = (b"\n" if self._is_torn else b"") + encode_event(event)
         self._is_torn = True
-        if os.write(self._handle, line) == len(line):
-            self._is_torn = False
-            return
-        raise OSError("only a part of the line could be written")
+        self._is_torn = os.write(self._handle, line) < len(line)
+        if self._is_torn:
+            raise OSError("only a part of the line could be written")
 
     def open(self, position: int = 0) -> None:
         """Open or create the file, to be read from `position` on. Raises `OSError`."""

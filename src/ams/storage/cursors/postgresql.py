@@ -347,13 +347,8 @@ class PostgresCursors:
         return standing.lost + acks.count_lost(standing.progress, kept_from)
 
     async def lost_in_all(self, oldest: Oldest, least: int = 0) -> int:
-        async def attempt(connection: Connection, _: float) -> int:
-            found = await rows.lost_in_all(connection, self._time, oldest, least)
-            if found is None:  # another node counted meanwhile
-                raise Interrupted
-            return found
-
-        return await self._ask(self._reading.insist(attempt))
+        counting = self._reading.insist(lambda link, _: rows.lost_in_all(link, self._time, oldest, least))
+        return await self._ask(counting)
 
     async def retain(self, subscription: SubscriptionId, generation: int, oldest: Offset) -> Position:
         def step(standing: CursorStanding) -> tuple[CursorStanding, Position]:

@@ -25,7 +25,7 @@ from ams.storage.cursors import acks, entries
 from ams.storage.cursors.acks import AckProgress
 from ams.storage.cursors.base import Cursor, CursorHandOut, Oldest
 from ams.storage.cursors.entries import StoredProgress
-from ams.storage.postgresql import Connection
+from ams.storage.postgresql import Connection, Interrupted
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -379,8 +379,8 @@ RETURNING lost + total.cursors - %(done)s, {NOW_MS}
 """
 
 
-async def lost_in_all(connection: Connection, time: DatabaseTime, oldest: Oldest, least: int) -> int | None:
-    """Return and store the total of lost messages, at least `least`; None: another node counted, try again."""
+async def lost_in_all(connection: Connection, time: DatabaseTime, oldest: Oldest, least: int) -> int:
+    """Return and store the total of lost messages, at least `least`. Raises `Interrupted` if another node counted."""
     values: dict[str, Any] = {"topics": pg_array(topic.hex() for topic in oldest), "oldest": pg_array(oldest.values())}
     rows = await _fetch(connection, time, _LOST, values, binary=True)
     cursors, gone, *_ = rows[0]
@@ -394,4 +394,6 @@ async def lost_in_all(connection: Connection, time: DatabaseTime, oldest: Oldest
         return int(cursors - done + gone)
     kept_lost = {**values, "least": least, "done": done, "cursors": cursors}
     found = await _fetch(connection, time, _KEEP_LOST, kept_lost)
-    return int(found[0][0]) if found else None
+    if not found:
+        raise Interrupted
+    return int(found[0][0])

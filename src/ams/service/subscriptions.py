@@ -136,11 +136,12 @@ class Subscriptions:
         identity = SubscriptionId(new_uuid())
         # The cursor first: a registered subscription can always be pulled from.
         await self._cursors.create(identity, target.id, (await self._log.bounds(target.id)).end)
+        made = Subscription(
+            identity, caller.here.id, name, target.name, ack_deadline_seconds or DEFAULT_ACK_DEADLINE, config,
+            self._registry.shared.clock.wall(), parallel=options, labels=labels,
+        )  # fmt: skip
         try:
-            made = await self._registry.subscriptions.create(
-                identity, caller.here.id, name, target.name, ack_deadline_seconds or DEFAULT_ACK_DEADLINE,
-                config, worker, options=options, labels=labels,
-            )  # fmt: skip
+            await self._registry.subscriptions.create(made, worker)
         except Unavailable:
             raise  # It may be registered. If it is not, the sweep at the next start removes its cursor.
         except AmsError:

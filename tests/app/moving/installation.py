@@ -26,6 +26,7 @@ from ams.core.versions import ANY_VERSION
 from ams.storage.files import Disk
 from ams.storage.registry.records import SchemaContent, SchemaUse, UserDetails
 from ams.storage.registry.registry import Registry
+from tests.storage.registry.makers import new_subscription
 from tests.support.clock import ManualClock
 from tests.support.program_keys import public_key
 from tests.support.waiting import PATIENCE_SECONDS
@@ -184,7 +185,7 @@ async def _make_as_google(opened: Installation) -> None:
     subscription = SubscriptionId(new_uuid())
     await opened.cursors.create(subscription, topic, Offset(1))
     options = ParallelOptions(dead_letter_policy=DeadLetterPolicy(GOOGLES, 5))
-    await registry.subscriptions.create(subscription, project.id, GOOGLES, GOOGLES, 10, options=options)
+    await new_subscription(registry, project, GOOGLES, GOOGLES, id=subscription, parallel=options)
     bindings = (RoleBinding("roles/pubsub.viewer", ("group:ops@example.com",), {"expression": "true"}),)
     for kind in ("topics", "subscriptions", "schemas"):
         await registry.policies.set(kind, project.id, GOOGLES, "", bindings, ANY_VERSION)

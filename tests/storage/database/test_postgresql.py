@@ -155,7 +155,7 @@ async def test_a_subscription_removed_on_one_node_is_so_on_the_other(nodes: tupl
     one, two = nodes
     project = await make_project(one)
     goes = ParallelOptions(expiration_ttl=1)
-    made = await one.subscriptions.create("s", project.id, S, T, 10, options=goes)
+    made = await new_subscription(one, project, id="s", parallel=goes)
     assert await two.subscriptions.find(project.id, S) == made
 
     async def is_detached() -> bool:

@@ -14,10 +14,13 @@ def new_topic(registry: Registry, project: Project, name: str = "T", *schema: st
     return registry.topics.create(new_topic_id(), project.id, name, *schema, **more)
 
 
-def new_subscription(
+async def new_subscription(
     registry: Registry, project: Project, name: str = "S", topic: str = "T", **more: Any
-) -> Awaitable[Subscription]:
-    return registry.subscriptions.create(new_uuid(), project.id, name, topic, 10, **more)
+) -> Subscription:
+    said: dict[str, Any] = {"id": new_uuid(), "ack_deadline_seconds": 10, "push": None} | more
+    made = Subscription(project_id=project.id, name=name, topic=topic, created_on=registry.shared.clock.wall(), **said)
+    await registry.subscriptions.create(made)
+    return made
 
 
 def new_schema(registry: Registry, project: Project, name: str = "X") -> Awaitable[Schema]:

@@ -108,7 +108,7 @@ class SecretsOfEachKind:
         self.own = str((await self.registry.users.refresh_token(anna.id)).token)
         self.named = await new_token(self.registry, anna)
         project = await make_project(self.registry)
-        await self.registry.subscriptions.create(SUB, project.id, "S", "T", 10, config=ENDPOINT)
+        await new_subscription(self.registry, project, id=SUB, push=ENDPOINT)
         for each in self.push:
             await self.registry.push_secrets.rotate(SUB, each, 1000, lambda _: None)
         await self.registry.issuers.create(ISSUER, None)
@@ -177,7 +177,7 @@ def require_nothing(_config: PushConfig | None) -> None:
 
 
 async def new_push_subscription(registry: Registry, project: Project, name: str = "S") -> SubscriptionId:
-    return (await new_subscription(registry, project, name, config=ENDPOINT)).id
+    return (await new_subscription(registry, project, name, push=ENDPOINT)).id
 
 
 async def valid_now(secrets: PushSecretRecords, subscription: SubscriptionId) -> Sequence[str]:

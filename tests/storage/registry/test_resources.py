@@ -181,7 +181,7 @@ async def test_a_change_of_options_that_is_refused_changes_nothing(registry: Reg
 async def test_a_page_of_a_topic_leaves_detached_ones_out(registry: Registry, project: Project) -> None:
     for name in ("a", "b", "c", "d", "e"):
         options = ParallelOptions(filter='attributes.x = "\\"detached\\":true"', detached=name == "b")
-        await new_subscription(registry, project, name, options=None if name == "c" else options)
+        await new_subscription(registry, project, name, parallel=None if name == "c" else options)
     await new_subscription(registry, project, "f", topic="other")
     await new_subscription(registry, await make_project(registry, "other"), "g")
 
@@ -219,7 +219,7 @@ EXPIRING_OPTIONS = ParallelOptions(expiration_ttl=TTL)
 def new_expiring(
     registry: Registry, project: Project, name: str = "S", options: Any = EXPIRING_OPTIONS
 ) -> Awaitable[Any]:
-    return new_subscription(registry, project, name, options=options)
+    return new_subscription(registry, project, name, parallel=options)
 
 
 async def test_those_that_expire_come_oldest_first(registry: Registry, project: Project, clock: ManualClock) -> None:

@@ -31,7 +31,7 @@ class VersionedKinds:
         for number in range(1 + 2 * ROUNDS):
             self.user = await make_user(self.registry, f"u{number}", {self.project.id: ("publisher",)})
         await new_topic(self.registry, self.project)
-        await new_subscription(self.registry, self.project, options=ParallelOptions())
+        await new_subscription(self.registry, self.project, parallel=ParallelOptions())
         await new_schema(self.registry, self.project)
         await self.registry.issuers.create(self.issuer(0), None)
 

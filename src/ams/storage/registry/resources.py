@@ -19,7 +19,7 @@ from ams.core.names import (
     topic_id,
     topic_id_text,
 )
-from ams.core.parallel_options import OptionsChange, ParallelOptions
+from ams.core.parallel_options import OptionsChange
 from ams.core.push_config import HTTP_ENDPOINT, PushConfig
 from ams.core.quotas import SUBSCRIPTIONS, TOPICS
 from ams.core.versions import ANY_VERSION, Precondition
@@ -293,39 +293,24 @@ class SubscriptionRecords(ResourceRecords[Subscription, SubscriptionName]):
         )
         return dict(await self._database.rows(query, lambda row: (row.id, Title(row.project, row.name))))
 
-    async def create(
-        self,
-        identity: SubscriptionId,
-        project: ProjectId,
-        name: SubscriptionName,
-        topic: TopicName,
-        ack_deadline_seconds: int,
-        config: PushConfig | None = None,
-        worker: UserId | None = None,
-        *,
-        options: ParallelOptions | None = None,
-        labels: Mapping[str, str] = NO_LABELS,
-    ) -> Subscription:
-        """Register a subscription; if `config` is verified, `worker` gets onto its access list.
+    async def create(self, made: Subscription, worker: UserId | None = None) -> None:
+        """Register a subscription; if its push configuration is verified, `worker` gets onto its access list.
 
-        Without `options` it is ordered. Raises `AlreadyExists`, `QuotaExceeded`, `NotFound` for the project.
+        Raises `AlreadyExists`, `QuotaExceeded`, `NotFound` for the project.
         """
-        now = self._clock.wall()
         row = insert(subscriptions).values(
-            id=identity, project_id=project, name=name, topic=topic, ack_deadline_seconds=ack_deadline_seconds,
-            push=config, created_on=now, parallel=options, labels=labels,
+            id=made.id, project_id=made.project_id, name=made.name, topic=made.topic, push=made.push,
+            ack_deadline_seconds=made.ack_deadline_seconds, created_on=made.created_on, parallel=made.parallel,
+            labels=made.labels,
         )  # fmt: skip
 
         def work(connection: Connection) -> None:
             connection.execute(row)
-            self._quotas.require(connection, project, SUBSCRIPTIONS)
-            if config is not None and config.verified:
-                _place_worker(connection, project, identity, worker, delivered=True)
+            self._quotas.require(connection, made.project_id, SUBSCRIPTIONS)
+            if made.push is not None and made.push.verified:
+                _place_worker(connection, made.project_id, made.id, worker, delivered=True)
 
         await self._database.write(work)
-        return Subscription(
-            identity, project, name, topic, ack_deadline_seconds, config, now, parallel=options, labels=labels
-        )
 
     async def set_ack_deadline(
         self, project: ProjectId, name: SubscriptionName, seconds: int, expected: Precondition = ANY_VERSION

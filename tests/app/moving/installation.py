@@ -26,7 +26,7 @@ from ams.core.versions import ANY_VERSION
 from ams.storage.files import Disk
 from ams.storage.registry.records import SchemaContent, SchemaUse, UserDetails
 from ams.storage.registry.registry import Registry
-from tests.storage.registry.makers import new_subscription
+from tests.storage.registry.makers import create_topic, new_subscription
 from tests.support.clock import ManualClock
 from tests.support.program_keys import public_key
 from tests.support.waiting import PATIENCE_SECONDS
@@ -180,7 +180,7 @@ async def _make_as_google(opened: Installation) -> None:
     await registry.schemas.create(project.id, GOOGLES, SchemaContent("avro", '{"type": "string"}', None))
     topic = new_topic_id()
     await opened.log.create(topic, label=f"P.{GOOGLES}")
-    await registry.topics.create(topic, project.id, GOOGLES, GOOGLES)
+    await create_topic(registry, project.id, GOOGLES, GOOGLES, id=topic)
     await opened.log.append(topic, [message("MQ=="), message("Mg==")])
     subscription = SubscriptionId(new_uuid())
     await opened.cursors.create(subscription, topic, Offset(1))

@@ -7,7 +7,7 @@ import pytest
 
 from ams.cluster.lease_table import OtherHolders, StoredLeases
 from ams.cluster.leases import LEASE_SECONDS, Heartbeat, MemoryLeases
-from ams.core.names import SubscriptionId, new_topic_id, topic_id_text
+from ams.core.names import SubscriptionId, topic_id_text
 from ams.core.push_config import HTTP_ENDPOINT, GoogleForm, PushConfig
 from ams.service.push.assignment import Assignment
 from ams.service.push.identity import LIVES_SECONDS, RENEWED_SECONDS, Claim, PushIdentity
@@ -15,7 +15,7 @@ from ams.storage.registry.records import Project, Subscription, Topic
 from ams.storage.registry.registry import Registry
 from ams.storage.registry.signing_keys import PUSH, SigningKey
 from ams.wire.push import WorkerState
-from tests.storage.registry.makers import new_subscription
+from tests.storage.registry.makers import create_topic, new_subscription
 from tests.support.administration import make_project
 from tests.support.clock import ManualClock
 
@@ -35,7 +35,7 @@ async def subscribe(
 
 
 async def make_topic(registry: Registry, project: Project) -> Topic:
-    return await registry.topics.create(new_topic_id(), project.id, "T")
+    return await create_topic(registry, project.id)
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from sqlalchemy import Column, Integer, MetaData, Table, create_engine, insert, 
 
 from ams.core.errors import Conflict, InvalidInput, SubscriptionGone, Unusable
 from ams.core.issuer import Issuer
-from ams.core.names import SubscriptionId, new_topic_id, new_uuid
+from ams.core.names import SubscriptionId, new_uuid
 from ams.core.push_config import AskedPush, PushConfig, new_push_config
 from ams.push.delivery_request import new_secret
 from ams.storage.database.database import page_start, page_token, sqlite_url
@@ -25,7 +25,7 @@ from ams.storage.registry.records import Applicant, PageRequest, Project
 from ams.storage.registry.registry import Registry
 from ams.storage.registry.statements import read_page
 from ams.storage.registry.tables import push_secrets
-from tests.storage.registry.makers import new_subscription, new_token
+from tests.storage.registry.makers import create_topic, new_subscription, new_token
 from tests.support.administration import KEY, make_project, make_user, open_registry, open_registry_at
 from tests.support.clock import ManualClock
 from tests.support.plans import searched_through
@@ -35,7 +35,7 @@ async def test_everything_is_there_after_a_restart(registry_url: str) -> None:
     async with open_registry_at(registry_url) as registry:
         project = await make_project(registry)
         user = await make_user(registry, "anna", {project.id: ("publisher",)})
-        await registry.topics.create(new_topic_id(), project.id, "T")
+        await create_topic(registry, project.id)
         await registry.topics.change_access_list(project.id, "T", ["anna"])
         topic = await registry.topics.find(project.id, "T")
 

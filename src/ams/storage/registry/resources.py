@@ -1,6 +1,7 @@
 """Topics and subscriptions in the registry."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, delete, func, insert, select, true, update
@@ -28,7 +29,7 @@ from ams.storage.database.invalidation import SCHEMA, SUBSCRIPTION, TOPIC
 from ams.storage.registry import push, records, snapshots, tables
 from ams.storage.registry.counts import TallyStep, add_to_project
 from ams.storage.registry.policies import ResourceRecords
-from ams.storage.registry.records import ANY_USE, NO_LABELS, NO_USERS, AttachedSchema, SchemaUse, Subscription, Topic
+from ams.storage.registry.records import ANY_USE, NO_USERS, AttachedSchema, SchemaUse, Subscription, Topic
 from ams.storage.registry.statements import RegistryContext, is_named, record
 from ams.storage.registry.tables import memberships, projects, schemas, subscriptions, topic_schemas, topics
 from ams.storage.registry.users import add_memberships
@@ -78,28 +79,19 @@ class TopicRecords(ResourceRecords[Topic, TopicName]):
         query = select(topics.c.id, topics.c.project_id)
         return dict(await self._database.rows(query, lambda row: (topic_id(row.id), row.project_id)))
 
-    async def create(
-        self,
-        identity: TopicId,
-        project: ProjectId,
-        name: TopicName,
-        schema: SchemaName | None = None,
-        *,
-        use: SchemaUse = ANY_USE,
-        labels: Mapping[str, str] = NO_LABELS,
-        retention: Milliseconds | None = None,
-    ) -> Topic:
-        """Register a topic, with the use of a schema. Raises `AlreadyExists`, `QuotaExceeded`, `NotFound`."""
-        text, now = topic_id_text(identity), self._clock.wall()
+    async def create(self, made: Topic, schema: SchemaName | None = None, use: SchemaUse = ANY_USE) -> Topic:
+        """Register a topic; return it with its schema. Raises `AlreadyExists`, `QuotaExceeded`, `NotFound`."""
+        text = topic_id_text(made.id)
         row = insert(topics).values(
-            id=text, project_id=project, name=name, created_on=now, labels=labels, retention=retention
-        )
+            id=text, project_id=made.project_id, name=made.name, created_on=made.created_on, labels=made.labels,
+            retention=made.retention,
+        )  # fmt: skip
 
         def work(connection: Connection) -> Topic:
             connection.execute(row)
-            self._quotas.require(connection, project, TOPICS)
-            attached = _attach(connection, project, text, schema, use) if schema else None
-            return Topic(identity, project, name, attached, retention, now, labels=labels)
+            self._quotas.require(connection, made.project_id, TOPICS)
+            attached = _attach(connection, made.project_id, text, schema, use) if schema else None
+            return replace(made, schema=attached)
 
         return await self._database.write(work)
 

@@ -9,7 +9,7 @@ import base64
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sqlalchemy import URL, Connection, Delete, Executable, Insert, Row, Select, Table, Update, insert, select
+from sqlalchemy import URL, Connection, Delete, Executable, Insert, Row, Select, Update, insert, select
 
 from ams.core.errors import InvalidInput, RegistryUnavailable, Unusable
 from ams.storage.database.invalidation import Invalidation, Invalidations
@@ -164,28 +164,21 @@ def is_postgresql(url: str) -> bool:
 
 
 async def open_database(
-    url: str,
-    schema: DatabaseSchema,
-    keys: Table,
-    fingerprint: str,
-    *,
-    other_key: str,
-    password: str = "",
-    space: FreeSpace = UNLIMITED,
+    url: str, schema: DatabaseSchema, fingerprint: str, *, password: str = "", space: FreeSpace = UNLIMITED
 ) -> Database:
-    """Open the database at `url`; the table `keys` holds the fingerprint of the key of its secrets.
+    """Open the database at `url`; `fingerprint` is that of the key of its secrets.
 
-    Raises `Unusable` if it is foreign or has another key (text `other_key`), or `RegistryUnavailable`.
+    Raises `Unusable` if it is foreign or has another key, or `RegistryUnavailable`.
     """
     database = Database(url, schema, space, password=password)
 
     def prepare_and_compare(connection: Connection) -> None:
         prepare(connection, schema)
-        known = connection.scalar(select(keys.c.fingerprint))
+        known = connection.scalar(select(schema.keys.c.fingerprint))
         if known is None:
-            connection.execute(insert(keys).values(fingerprint=fingerprint))
+            connection.execute(insert(schema.keys).values(fingerprint=fingerprint))
         elif known != fingerprint:
-            raise Unusable(other_key)
+            raise Unusable(schema.other_key)
 
     try:
         await database.run_long(prepare_and_compare, waits=False)

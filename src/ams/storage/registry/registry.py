@@ -25,13 +25,11 @@ from ams.storage.registry.schemas import SchemaRecords
 from ams.storage.registry.signing_keys import SigningKeyRecords, encrypt_anew
 from ams.storage.registry.snapshots import SnapshotRecords
 from ams.storage.registry.statements import RegistryContext
-from ams.storage.registry.tables import REGISTRY, audit, keys
+from ams.storage.registry.tables import REGISTRY, audit
 from ams.storage.registry.users import RegistrationRecords, UserRecords
 from ams.storage.secrets import Secrets
 
 T = TypeVar("T")
-
-_OTHER_KEY = "the token key is not the one this registry's tokens were encrypted with; restore it"
 
 
 class Registry:
@@ -77,9 +75,7 @@ class Registry:
         Raises `Unusable` for a foreign database or another key, `RegistryUnavailable` if PostgreSQL does not answer.
         """
         secrets = Secrets(key)
-        database = await open_database(
-            url, REGISTRY, keys, secrets.fingerprint, other_key=_OTHER_KEY, password=password, space=space
-        )
+        database = await open_database(url, REGISTRY, secrets.fingerprint, password=password, space=space)
         clock = clock or SystemClock()
         retention_clock = retention_clock or RetentionClock(clock)
         records = QuotaRecords(database, quotas or Quotas())

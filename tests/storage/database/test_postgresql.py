@@ -194,7 +194,7 @@ async def test_lists_replaced_on_two_nodes_at_once_are_one_of_both(nodes: tuple[
 @pytest.mark.parametrize("text", ["a\x00b", "\x1a", "\x1a0\x00\x1a1", "\uffff\U0001f600", "\x1a" * 300])
 async def test_every_text_sqlite_keeps_is_kept(url: str, text: str) -> None:
     async with open_registry_at(url) as registry:
-        await registry.users.create("anna", UserDetails(description=text), {}, None)
+        await registry.users.create(registry.users.creation("anna", UserDetails(description=text), {}, None))
         project = await registry.projects.create(text, text, None)
 
         assert (await registry.projects.find(text)) == project

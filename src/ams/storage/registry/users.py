@@ -83,19 +83,8 @@ class UserRecords(Records):
         """Return whether there is any user."""
         return await self._database.value(sa.select(users.c.number).limit(1)) is not None
 
-    async def create(
-        self,
-        name: UserName,
-        details: UserDetails,
-        roles: Roles,
-        created_by: UserId | None,
-        *,
-        made_in: ProjectId | None = None,
-        token: str = "",
-        grows: bool = True,
-    ) -> User:
-        """Create a user (see `creation`). Raises `AlreadyExists`, `QuotaExceeded`, `NotFound` for a project."""
-        creation = self.creation(name, details, roles, created_by, made_in=made_in, token=token)
+    async def create(self, creation: Work[User], *, grows: bool = True) -> User:
+        """Store a user of `creation`. Raises `AlreadyExists`, `QuotaExceeded`, `NotFound` for a project."""
         return await self._database.write(creation, grows=grows)
 
     def creation(

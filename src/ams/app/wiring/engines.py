@@ -169,7 +169,7 @@ class _Opening:
         if kept_in is not None and self.settings.registry == "sqlite":
             bounds = await retry_until_available("Kafka", log.all_bounds, self.tell)
             ends = {topic: each.end for topic, each in bounds.items()}
-            opened = EmbeddedCursors.open(kept_in.journal, ends=ends, clock=self.clock, supervisor=self.supervisor)
+            opened = EmbeddedCursors.open(kept_in.journal, ends, self.clock, self.supervisor)
             return self._keep(await opened)
         # Local import: only PostgreSQL needs its driver.
         from ams.storage.cursors.postgresql import PostgresCursors

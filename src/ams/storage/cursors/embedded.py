@@ -15,7 +15,7 @@ from typing import Protocol, Self
 import structlog
 from pyroaring import BitMap64
 
-from ams.core.clock import Clock, Milliseconds, SystemClock
+from ams.core.clock import Clock, Milliseconds
 from ams.core.errors import (
     OUTCOME_UNKNOWN,
     CursorsUnavailable,
@@ -78,16 +78,9 @@ class EmbeddedCursors:
         self._has_failed = False
 
     @classmethod
-    async def open(
-        cls,
-        journal: Journal,
-        *,
-        ends: Mapping[TopicId, Offset],
-        clock: Clock | None = None,
-        supervisor: Supervisor | None = None,
-    ) -> Self:
+    async def open(cls, journal: Journal, ends: Mapping[TopicId, Offset], clock: Clock, supervisor: Supervisor) -> Self:
         """Restore the cursors; those beyond the `ends` of their topics move back to it. Raises `Unusable`."""
-        cursors = cls(journal, clock or SystemClock(), supervisor or Supervisor())
+        cursors = cls(journal, clock, supervisor)
         try:
             stored, cursors._gone = await asyncio.to_thread(rows.replay, journal.read())
         except ValueError as error:

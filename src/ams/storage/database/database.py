@@ -6,7 +6,7 @@ Work runs in a thread as one transaction, on SQLite (`ams.storage.database.sqlit
 
 import asyncio
 import base64
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sqlalchemy import URL, Connection, Delete, Executable, Insert, Row, Select, Update, insert, select
@@ -88,20 +88,18 @@ class Database:
             NotFound: a project is deleted.
             RegistryUnavailable: the database does not answer, or its disk is full.
         """
-        writing = asyncio.ensure_future(self._store.write(work, forgets, large=large, grows=grows))
-        writing.add_done_callback(lambda _: self.invalidations.apply(forgets))
-        return await self._finish_write(writing)
+        return await self._finish_write(self._store.write(work, forgets, large=large, grows=grows), forgets)
 
     async def put(self, work: Work[T], *, grows: bool = False) -> T:
         """Run one idempotent statement and commit it; cheaper than `write`. Raises as `write`."""
-        return await self._finish_write(asyncio.ensure_future(self._store.put(work, grows=grows)))
+        return await self._finish_write(self._store.put(work, grows=grows))
 
     async def in_turn(self, work: Work[T], turn: int) -> T:
         """Run work and commit it; work of the same `turn` (lock key) runs on one node at a time. Raises as `write`.
 
         Cheaper than `write` for work that often conflicts with itself. It may run again after it was committed.
         """
-        return await self._finish_write(asyncio.ensure_future(self._store.in_turn(work, turn)))
+        return await self._finish_write(self._store.in_turn(work, turn))
 
     async def require_room(self) -> None:
         """Raise `RegistryUnavailable` while growth is refused; to check before creating something elsewhere."""
@@ -117,11 +115,11 @@ class Database:
 
         Raises `RegistryUnavailable`, without `waits` also if other such work goes on, and errors of the work.
         """
-        return await self._finish_write(asyncio.ensure_future(self._store.run_long(work, waits=waits)))
+        return await self._finish_write(self._store.run_long(work, waits=waits))
 
     async def alone(self, work: Work[T]) -> T:
         """Run work and commit it; raise `Unusable` if another node serves. Caches are not used afterwards."""
-        return await self._finish_write(asyncio.ensure_future(self._store.alone(work)))
+        return await self._finish_write(self._store.alone(work))
 
     async def close(self) -> None:
         """Finish accepted work and close all connections."""
@@ -129,10 +127,12 @@ class Database:
             await asyncio.wait(self._writing)
         await self._store.close()
 
-    async def _finish_write(self, writing: "asyncio.Future[T]") -> T:
+    async def _finish_write(self, write: Coroutine[Any, Any, T], forgets: Sequence[Invalidation] = ()) -> T:
         """Wait for a write, which continues if the caller is cancelled."""
+        writing = asyncio.ensure_future(write)
         self._writing.add(writing)
         writing.add_done_callback(self._writing.discard)
+        writing.add_done_callback(lambda _: self.invalidations.apply(forgets))
         return await asyncio.shield(writing)
 
 

@@ -157,7 +157,7 @@ EVENT_FILTERS = ("since", "until", "actor", "action", "address", "result")
 
 
 class Line(Object, frozen=True, kw_only=True):
-    """An event of the audit log: one action, its actor, time and result. Never holds a token, a payload or a secret."""
+    """An event of the audit log, as JSON."""
 
     time: str  # RFC 3339, UTC
     id: str  # UUID, the same in the file and the table

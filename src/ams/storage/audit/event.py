@@ -18,7 +18,7 @@ MAX_CHARACTERS = 500  # of a text: most come from clients, and indexes limit the
 _TOKEN = re.compile(r"[0-9a-f]{40,}", re.IGNORECASE)
 
 
-AuditEvent = Line
+AuditEvent = Line  # one action, its actor, time and result; never holds a token, a payload or a secret
 
 
 def sanitize(event: AuditEvent) -> AuditEvent:

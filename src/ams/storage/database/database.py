@@ -111,7 +111,7 @@ class Database:
         return None if self.invalidations.is_trusted else "PostgreSQL does not answer"
 
     async def run_long(self, work: Work[T], *, waits: bool = True) -> T:
-        """Run work on the whole database, once, without time limit, such as its migration; one at a time.
+        """Run work on a whole database that no node serves, or migrate it: once, one at a time, without time limit.
 
         Raises `RegistryUnavailable`, without `waits` also if other such work goes on, and errors of the work.
         """

@@ -110,7 +110,7 @@ async def take(node: Node) -> Copy | None:
 
 
 def _copy_files(node: Node, began: float) -> Copy | None:
-    folder = Folder.look(node.folder)
+    folder = Folder(node.folder)
     found: dict[str, bytes] = {}
     try:
         with contextlib.closing(_RetentionHold(node)) as kept, live_copy._moment(folder, kept, node.clock) as moment:  # type: ignore[arg-type]

@@ -24,9 +24,11 @@ from ams.app.backup.files import SYNC_SLICE_BYTES, copy_file, restore
 from ams.app.backup.live_copy import _copy, _moment, _source, take
 from ams.app.backup.protocol import keep, serve_backups
 from ams.app.maintenance import check_folder
+from ams.core.clock import SystemClock
 from ams.core.errors import Damaged, Unusable
 from ams.core.messages import message
 from ams.core.names import Offset, SubscriptionId, new_topic_id
+from ams.core.supervisor import Supervisor
 from ams.storage.cursors.base import NO_DEADLINE
 from ams.storage.cursors.embedded import EmbeddedCursors
 from ams.storage.folder import RESTORING, Folder
@@ -142,7 +144,7 @@ async def copied_while(tmp_path: Path, change: Coroutine[Any, Any, object]) -> N
     """Copy a folder whose service makes a change between the start of the copy and its first file."""
 
     def copy() -> None:
-        folder = Folder.look(str(tmp_path / "data"))
+        folder = Folder(str(tmp_path / "data"))
         with _source(folder) as source, _moment(folder, source, ManualClock()) as moment:
             asyncio.run_coroutine_threadsafe(change, loop).result(PATIENCE_SECONDS)
             _copy(folder, source, moment, str(tmp_path / "b"), with_key=True)
@@ -185,7 +187,7 @@ async def test_no_cursor_of_a_copy_is_beyond_the_log_it_was_copied_with(tmp_path
         assert (await cursors.position(subscription, topic)).offset == 1
 
     log = await EmbeddedLog.open(str(tmp_path / "b" / "log"))
-    cursors = await EmbeddedCursors.open(log.journal, ends={})
+    cursors = await EmbeddedCursors.open(log.journal, {}, SystemClock(), Supervisor())
     assert (await log.bounds(topic)).end == 0
     assert (await cursors.places())[subscription].offset == 0
     await cursors.close()

@@ -17,10 +17,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from ams.cluster.lease_table import OtherHolders, StoredLeases
 from ams.cluster.leases import LEASE_SECONDS, NO_STATES, Heartbeat, Leases, MemoryLeases
 from ams.core.errors import RegistryUnavailable
-from ams.core.names import SubscriptionId, SubscriptionName, TopicName
+from ams.core.names import SubscriptionId
 from ams.push.report import RETRYING, SEND
 from ams.storage.registry.registry import Registry
 from ams.wire.push import MAX_STATES, Attempt, Failure, WorkerState
+from tests.storage.registry.makers import new_subscription
 from tests.support.administration import KEY, age_leases, make_project, url_of
 from tests.support.clock import ManualClock
 from tests.support.waiting import PATIENCE_SECONDS
@@ -56,7 +57,7 @@ async def open_keeper(kind: str, folder: Path, count: int) -> Keeper:
     project = await make_project(registry)
     names = [SubscriptionId(f"s{number:04}") for number in range(count)]
     for each in names:
-        await registry.subscriptions.create(each, project.id, SubscriptionName(each), TopicName("T"), 10)
+        await new_subscription(registry, project, each, id=each)
 
     async def pass_time(seconds: float) -> None:
         clock.advance(round(seconds * 1000))

@@ -17,6 +17,7 @@ from ams.core.names import SubscriptionId
 from ams.core.supervisor import Supervisor
 from ams.storage.registry.registry import Registry
 from tests.service.interference import fail_calls
+from tests.storage.registry.makers import new_subscription
 from tests.support.administration import ENGINES, age_leases, make_project, open_registry_at, url_of
 from tests.support.clock import ManualClock
 from tests.support.waiting import wait_until_async
@@ -59,7 +60,7 @@ async def nodes_on(kind: str, folder: Path) -> AsyncIterator[Nodes]:
     async with open_registry_at(url_of(kind, folder), clock) as registry:
         project = await make_project(registry)
         for each in (ONE, TWO):
-            await registry.subscriptions.create(each, project.id, each, "T", 10)
+            await new_subscription(registry, project, each, id=each)
         made = Nodes(kind, registry, clock)
         yield made
         await made.close()

@@ -45,7 +45,7 @@ async def prepare_topic(use_cases: UseCases) -> None:
 
 async def configure(use_cases: UseCases, config: PushConfig | None) -> None:
     here = use_cases.caller.here.id
-    await use_cases.engines.registry.subscriptions.change_push(here, SUB, lambda _: config, None)
+    await use_cases.engines.registry.subscriptions.change(here, SUB, config=lambda _: config)
 
 
 async def subscription(use_cases: UseCases) -> Subscription:

@@ -63,7 +63,7 @@ async def standing_of(use_cases: UseCases) -> Standing:
 
 
 async def deliver(use_cases: UseCases, config: PushConfig) -> None:
-    await use_cases.engines.registry.subscriptions.change_push(use_cases.caller.here.id, SUB, lambda _: config, None)
+    await use_cases.engines.registry.subscriptions.change(use_cases.caller.here.id, SUB, config=lambda _: config)
 
 
 async def test_a_topic_made_again_is_looked_at_from_its_beginning(use_cases: UseCases) -> None:

@@ -25,7 +25,7 @@ from ams.storage.database.sqlite import SqliteStore
 from ams.storage.files import Disk
 from ams.storage.free_space import FreeSpace
 from ams.storage.registry.counts import Rate
-from ams.storage.registry.history import FileHistory, HistoryRow
+from ams.storage.registry.history import FileHistory, HistoryRow, SharedHistory
 from ams.wire.service import History, Point, ProjectUsage
 from tests.support.administration import age_leases, open_registry_at
 from tests.support.clock import ManualClock
@@ -317,7 +317,7 @@ async def test_while_the_disk_has_little_space_old_rows_go_and_no_new_ones_are_w
 @pytest.mark.postgres
 async def test_of_several_nodes_one_measures_and_another_takes_over(postgres_url: str) -> None:
     async with open_registry_at(postgres_url, ManualClock()) as registry:
-        one, other, history = Duty(registry), Duty(registry), registry.history()
+        one, other, history = Duty(registry), Duty(registry), SharedHistory(registry.shared.database)
 
         assert [await one.is_own(), await other.is_own(), await one.is_own()] == [True, False, True]
         await history.write([HistoryRow("a", 60, b"x"), HistoryRow("a", 0, b"old")], 0)

@@ -71,7 +71,8 @@ async def make_project(registry: Registry, name: str = "P") -> Project:
 async def make_user(
     registry: Registry, name: str, roles: dict[ProjectId, tuple[str, ...]] | None = None, *service_roles: str
 ) -> User:
-    return await registry.users.create(UserName(name), UserDetails(service_roles=service_roles), roles or {}, None)
+    details = UserDetails(service_roles=service_roles)
+    return await registry.users.create(registry.users.creation(UserName(name), details, roles or {}, None))
 
 
 async def service(registry: Registry, project: str | None = None, *, per_resource_auth: bool = True) -> Caller:

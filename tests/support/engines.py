@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ams.access.admission import Caller
+from ams.core.supervisor import Supervisor
 from ams.service.projects import Projects
 from ams.service.retention import Retention
 from ams.service.stored_bytes import StoredBytes
@@ -65,7 +66,7 @@ async def open_engines(
         stack.push_async_callback(log.close)
         registry = await stack.enter_async_context(open_registry(folder, clock))
         ends = {topic: (await log.bounds(topic)).end for topic in await log.topics()}
-        cursors = await EmbeddedCursors.open(log.journal, ends=ends, clock=clock)
+        cursors = await EmbeddedCursors.open(log.journal, ends, clock, Supervisor())
         stack.push_async_callback(cursors.close)
         counts = Counts(clock)
         yield Engines(clock, log, registry, cursors, counts, Counting(registry, log, counts), Retention(registry, log))

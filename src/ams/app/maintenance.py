@@ -40,7 +40,7 @@ def check_folder(path: str) -> FolderReport:
         raise Unusable(f"{path} is not a data folder")
     if is_in_use(path):
         raise Unusable(f"data folder {path} is in use; stop the service, or check a copy")
-    folder = Folder.look(path)
+    folder = Folder(path)
     if not any(map(os.path.exists, (folder.log, folder.registry, folder.cursors))):
         raise Unusable(f"{path} holds keys only: what its service keeps is in Kafka and PostgreSQL")
     log = check(folder.cursors if os.path.exists(folder.cursors) else folder.log)

@@ -59,7 +59,6 @@ def show(
     if page != PageOptions():
         raise Usage("a file has no pages")
     require_extras("service")
-    from ams.storage.audit.event import wire_line
     from ams.storage.audit.records import event_filter, matches
     from ams.storage.audit.trail import events_in
 
@@ -69,7 +68,7 @@ def show(
         for event in events_in(file):
             actions.add(event.action)  # older versions may have recorded others
             if matches(asked, event):
-                lines.append(wire_line(event))
+                lines.append(event)
     event_filter(filters.texts.get, actions)
     if session.for_programs:
         for line in lines:

@@ -111,7 +111,7 @@ class LeaseTable:
     def _run_statement(
         self, connection: sa.Connection, statement: Statement, rows: Sequence[Any] | None = None, **said: Any
     ) -> sa.CursorResult[Any]:
-        return statement.run(connection, rows, clock=self._clock, kind=self._kind, **said)
+        return statement.run(connection, rows, now=self._clock.wall(), kind=self._kind, **said)
 
 
 class StoredLeases(LeaseTable):

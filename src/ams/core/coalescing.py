@@ -119,12 +119,17 @@ class BatchedRequest(Generic[Item, Answer]):
 
 def _deliver(asked: Sequence[tuple[Item, "asyncio.Future[Answer]"]], answers: Sequence[Answer | Exception]) -> None:
     for (_, done), answer in zip(asked, answers, strict=True):
-        if done.done():  # answered already, or its caller left
-            continue
-        if isinstance(answer, Exception):
-            done.set_exception(answer)
-        else:
-            done.set_result(answer)
+        answer_future(done, answer)
+
+
+def answer_future(future: "asyncio.Future[Any]", outcome: object) -> None:
+    """Give a future its result, or its error if the outcome is an exception, unless its caller left."""
+    if future.done():
+        return
+    if isinstance(outcome, Exception):
+        future.set_exception(outcome)
+    else:
+        future.set_result(outcome)
 
 
 class SingleFlight(Generic[Key, Result]):

@@ -125,7 +125,8 @@ class Members:
         roles = _roles_here(caller, grants) or ()
         check_roles(roles, PROJECT_ROLES)
         details, places = UserDetails(email=email), {caller.here.id: roles}
-        made = await self.registry.users.create(name, details, places, caller.user, made_in=caller.here.id)
+        creation = self.registry.users.creation(name, details, places, caller.user, made_in=caller.here.id)
+        made = await self.registry.users.create(creation)
         return caller.view_made(made)
 
     async def update(self, caller: Caller, name: UserName, grants: Sequence[Grant]) -> User:

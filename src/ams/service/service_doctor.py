@@ -128,7 +128,7 @@ class ServiceDoctor:
         ask = asking.ask
         topics, subscriptions, cursors = await asyncio.gather(
             ask("registry", self.registry.topics.ids()),
-            ask("registry", self.registry.subscriptions.attached_ids()),
+            ask("registry", self.registry.subscriptions.ids(attached=True)),
             ask("cursors", self.cursors.places()),
         )
         logs, bounds = await asyncio.gather(ask("log", self.log.topics()), ask("log", self.log.all_bounds()))

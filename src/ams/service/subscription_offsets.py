@@ -222,7 +222,7 @@ class Snapshots:
 
     async def set_labels(self, caller: Caller, name: SnapshotName, labels: Mapping[str, str]) -> Snapshot:
         """Replace the labels; return the snapshot as it is then. Raises `NotFound`."""
-        changed = await self.registry.snapshots.set_labels(caller.here.id, name, labels)
+        changed = await self.registry.snapshots.update(caller.here.id, name, labels=labels)
         return lookup.require_found(changed, NotFound(lookup.NO_SNAPSHOT))
 
     async def set_expiry(self, caller: Caller, name: SnapshotName, moment: Milliseconds) -> Snapshot:
@@ -230,7 +230,7 @@ class Snapshots:
         now = self.clock.wall()
         if not now < moment <= now + SNAPSHOT_LIFE_MS:
             raise InvalidInput("A snapshot ends later than now, and within seven days")
-        changed = await self.registry.snapshots.set_expiry(caller.here.id, name, moment)
+        changed = await self.registry.snapshots.update(caller.here.id, name, expires_on=moment)
         return lookup.require_found(changed, NotFound(lookup.NO_SNAPSHOT))
 
     async def delete(self, caller: Caller, name: SnapshotName) -> None:

@@ -129,11 +129,12 @@ class Subscriptions:
         identity = SubscriptionId(new_uuid())
         # The cursor first: a registered subscription can always be pulled from.
         await self._cursors.create(identity, target.id, (await self._log.bounds(target.id)).end)
+        made = Subscription(
+            identity, caller.here.id, name, target.name, ack_deadline_seconds or DEFAULT_ACK_DEADLINE, config,
+            self._registry.shared.clock.wall(), parallel=options, labels=labels,
+        )  # fmt: skip
         try:
-            made = await self._registry.subscriptions.create(
-                identity, caller.here.id, name, target.name, ack_deadline_seconds or DEFAULT_ACK_DEADLINE,
-                config, worker, options=options, labels=labels,
-            )  # fmt: skip
+            await self._registry.subscriptions.create(made, worker)
         except Unavailable:
             raise  # It may be registered. If it is not, the sweep at the next start removes its cursor.
         except AmsError:
@@ -165,7 +166,7 @@ class Subscriptions:
             return replace(lookup.parallel_options(present), **changes)
 
         expected = lookup.expected_subscription(caller)
-        changed = await self._registry.subscriptions.change_options(caller.here.id, name, change, expected)
+        changed = await self._registry.subscriptions.change(caller.here.id, name, expected, options=change)
         return self._note_use_and_view(caller, changed)
 
     async def set_labels(self, caller: Caller, name: SubscriptionName, labels: Mapping[str, str]) -> Subscription:
@@ -196,7 +197,9 @@ class Subscriptions:
 
         had_push = (await lookup.find_subscription(self._registry, caller, name)).push is not None
         worker, expected = await self._pushing.worker(), lookup.expected_subscription(caller)
-        detached = await self._registry.subscriptions.detach(caller.here.id, name, change, worker, expected)
+        detached = await self._registry.subscriptions.change(
+            caller.here.id, name, expected, options=change, config=lambda _: None, worker=worker
+        )
         if had_push:
             await self._pushing.server.settle()
         await self._let_go(detached)
@@ -235,7 +238,7 @@ class Subscriptions:
 
     async def set_access_list(self, caller: Caller, name: SubscriptionName, users: Sequence[str]) -> Sequence[UserName]:
         """Replace and return the access list; raise `NotFound` for whoever is no member, then for the subscription."""
-        return await self._registry.subscriptions.set_access_list(caller.here.id, name, users, caller.expected)
+        return await self._registry.subscriptions.change_access_list(caller.here.id, name, users, None, caller.expected)
 
     async def change_access_list(
         self, caller: Caller, name: SubscriptionName, add: Sequence[str], remove: Collection[str]

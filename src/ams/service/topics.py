@@ -63,10 +63,9 @@ class Topics:
         identity = new_topic_id()
         kept = retention or caller.here.retention
         await self.log.create(identity, kept, label=f"{caller.here.name}.{name}")
+        made = Topic(identity, caller.here.id, name, None, retention, self.registry.shared.clock.wall(), labels=labels)
         try:
-            topic = await self.registry.topics.create(
-                identity, caller.here.id, name, attached, use=use, labels=labels, retention=retention
-            )
+            topic = await self.registry.topics.create(made, attached, use)
         except Unavailable:
             raise  # It may be registered. If it is not, the sweep at the next start removes its log.
         except AmsError:
@@ -112,7 +111,7 @@ class Topics:
 
     async def set_access_list(self, caller: Caller, name: TopicName, users: Sequence[str]) -> Sequence[UserName]:
         """Replace the access list and return it; raise `NotFound` for users who are no members, then for the topic."""
-        return await self.registry.topics.set_access_list(caller.here.id, name, users, caller.expected)
+        return await self.registry.topics.change_access_list(caller.here.id, name, users, None, caller.expected)
 
     async def change_access_list(
         self, caller: Caller, name: TopicName, add: Sequence[str], remove: Collection[str]

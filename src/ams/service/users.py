@@ -88,7 +88,8 @@ class Users:
         if await self.registry.users.by_name(name) is not None:
             raise AlreadyExists("User already exists")
         roles = await self._checked_roles(caller, details)
-        return caller.view_made(await self.registry.users.create(name, details, roles or {}, caller.user))
+        creation = self.registry.users.creation(name, details, roles or {}, caller.user)
+        return caller.view_made(await self.registry.users.create(creation))
 
     async def update(self, caller: Caller, name: UserName, details: records.UserDetails) -> records.User:
         """Change a user (U6). Raises `NotFound`, `NotAllowed` for a user above the caller, `InvalidInput`."""
@@ -160,7 +161,8 @@ async def create_first_admin(registry: Registry, keep: Callable[[str], None], fo
     await asyncio.to_thread(keep, token)
     details = records.UserDetails(service_roles=(permissions.SERVICE_ADMIN,))
     try:
-        await registry.users.create(UserName("admin"), details, {}, None, token=token, grows=False)
+        admin = registry.users.creation(UserName("admin"), details, {}, None, token=token)
+        await registry.users.create(admin, grows=False)
     except AlreadyExists:
         await asyncio.to_thread(forget)
         return False
@@ -176,7 +178,8 @@ async def push_worker(registry: Registry, token: str = "") -> bool:
         return True
     details = records.UserDetails(service_roles=(permissions.PUSH_WORKER,))
     try:
-        await registry.users.create(FIRST_WORKER, details, {}, None, token=token, grows=False)
+        worker = registry.users.creation(FIRST_WORKER, details, {}, None, token=token)
+        await registry.users.create(worker, grows=False)
     except AlreadyExists:
         user = await registry.users.by_name(FIRST_WORKER)
         if user is None or permissions.PUSH_WORKER not in user.service_roles:

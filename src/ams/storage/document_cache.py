@@ -180,10 +180,7 @@ class DocumentCache(Generic[Key, Source, Document]):
         raise NotImplementedError
 
     def _good_until(self, document: Document, known: int) -> int:
-        """Return until when a document is good after a failed fetch.
-
-        `known` is the previous value, or now if the clock was set back.
-        """
+        """Return the end of a document after a failed fetch; `known`: as before, or now if the clock was set back."""
         return known
 
     def _file_name(self, key: Key) -> str:

@@ -31,10 +31,10 @@ RESTORING = "restore-unfinished"  # file that marks an unfinished restore
 
 
 class Folder:
-    """A locked data folder and the paths in it."""
+    """The paths in a data folder, which `take` locks."""
 
     def __init__(self, path: str, locks: tuple[int, ...] = ()) -> None:
-        self.path, self._locks = path, locks
+        self.path, self._locks = os.path.abspath(path), locks
         self.log = self.place("log")
         self.registry = self.place("registry.db")
         self.cursors = self.place("cursors")  # of a service whose messages are on Kafka
@@ -44,11 +44,6 @@ class Folder:
         self.audit = self.place("audit.jsonl")
         self.issuers = self.place("issuers")  # cached documents of issuers, so that a start needs no issuer
         self.admin_token = self.place("admin.token")  # token of `admin`, written at the first start
-
-    @classmethod
-    def look(cls, path: str) -> "Folder":
-        """Return the paths in a folder without locking it."""
-        return cls(os.path.abspath(path))
 
     @classmethod
     def take(cls, path: str) -> "Folder":

@@ -183,10 +183,7 @@ class ReconnectingConnection:
         self._cause: BaseException | None = None
 
     async def run(self, work: Statements[T], give_up: float) -> T:
-        """Run work with its timeout in seconds, until `give_up` (loop time).
-
-        Raises `Interrupted` if the caller must retry, `CursorsUnavailable` on timeout or refusal.
-        """
+        """Run work until `give_up` (loop time). Raises `Interrupted` to retry, or `CursorsUnavailable`."""
         async with self._turn:
             connection = await self._wait_for_connection(give_up)
             began = self._loop.time()
@@ -208,10 +205,7 @@ class ReconnectingConnection:
                 raise Interrupted from error
 
     async def insist(self, work: Statements[T], *, changes: bool = False) -> T:
-        """Run idempotent work, with retries, for `CALL_SECONDS` in total.
-
-        Raises `CursorsUnavailable`; with `changes` it says so if the work may have been done.
-        """
+        """Run idempotent work with retries for `CALL_SECONDS`; with `changes`, errors say if it may be done."""
         give_up = self._loop.time() + CALL_SECONDS
         unsure = False
         while True:

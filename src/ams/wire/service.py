@@ -160,17 +160,17 @@ class Line(Object, frozen=True, kw_only=True):
     """An event of the audit log, as JSON."""
 
     time: str  # RFC 3339, UTC
-    id: str
-    service: str
-    action: str
-    resource: str
-    actor: str
-    address: str
-    code: int
+    id: str  # UUID, the same in the file and the table
+    service: str  # `ams` or `authn`
+    action: str  # of the table of permissions, or of the certificate service (`bindings:update`)
+    resource: str  # path below `/v1`, never with a token
+    actor: str  # name of user or key, or normal form of a certificate's subject; empty: unknown
+    address: str  # of the client, or IP:PORT of a trusted proxy's connection for one client
+    code: int  # HTTP status
     result: str
-    reason: str = ""
+    reason: str = ""  # error text; if done, how the actor logged in, unless with its own token
     request: str = ""
-    times: int = 1
+    times: int = 1  # requests that this event stands for: repeated refusals in a minute are aggregated
 
 
 class Lines(Object, frozen=True, omit_defaults=False):

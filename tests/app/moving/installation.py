@@ -26,6 +26,7 @@ from ams.core.versions import ANY_VERSION
 from ams.storage.files import Disk
 from ams.storage.registry.records import SchemaContent, SchemaUse, UserDetails
 from ams.storage.registry.registry import Registry
+from tests.storage.registry.makers import create_topic, new_subscription
 from tests.support.clock import ManualClock
 from tests.support.program_keys import public_key
 from tests.support.waiting import PATIENCE_SECONDS
@@ -169,7 +170,7 @@ async def _label(registry: Registry) -> None:
     await registry.topics.set_schema(project.id, "partly", schema.name, SchemaUse("JSON", 1))
     await registry.topics.set_labels(project.id, "partly", {"of": "a topic"})
     await registry.subscriptions.set_labels(project.id, "working", {"of": "a subscription"})
-    await registry.snapshots.set_labels(project.id, "before", {"of": "a snapshot"})
+    await registry.snapshots.update(project.id, "before", labels={"of": "a snapshot"})
 
 
 async def _make_as_google(opened: Installation) -> None:
@@ -179,12 +180,12 @@ async def _make_as_google(opened: Installation) -> None:
     await registry.schemas.create(project.id, GOOGLES, SchemaContent("avro", '{"type": "string"}', None))
     topic = new_topic_id()
     await opened.log.create(topic, label=f"P.{GOOGLES}")
-    await registry.topics.create(topic, project.id, GOOGLES, GOOGLES)
+    await create_topic(registry, project.id, GOOGLES, GOOGLES, id=topic)
     await opened.log.append(topic, [message("MQ=="), message("Mg==")])
     subscription = SubscriptionId(new_uuid())
     await opened.cursors.create(subscription, topic, Offset(1))
     options = ParallelOptions(dead_letter_policy=DeadLetterPolicy(GOOGLES, 5))
-    await registry.subscriptions.create(subscription, project.id, GOOGLES, GOOGLES, 10, options=options)
+    await new_subscription(registry, project, GOOGLES, GOOGLES, id=subscription, parallel=options)
     bindings = (RoleBinding("roles/pubsub.viewer", ("group:ops@example.com",), {"expression": "true"}),)
     for kind in ("topics", "subscriptions", "schemas"):
         await registry.policies.set(kind, project.id, GOOGLES, "", bindings, ANY_VERSION)

@@ -7,7 +7,7 @@ import pytest
 
 from ams.cluster.lease_table import OtherHolders, StoredLeases
 from ams.cluster.leases import LEASE_SECONDS, Heartbeat, MemoryLeases
-from ams.core.names import SubscriptionId, new_topic_id, new_uuid, topic_id_text
+from ams.core.names import SubscriptionId, topic_id_text
 from ams.core.push_config import HTTP_ENDPOINT, GoogleForm, PushConfig
 from ams.service.push.assignment import Assignment
 from ams.service.push.identity import LIVES_SECONDS, RENEWED_SECONDS, Claim, PushIdentity
@@ -15,6 +15,7 @@ from ams.storage.registry.records import Project, Subscription, Topic
 from ams.storage.registry.registry import Registry
 from ams.storage.registry.signing_keys import PUSH, SigningKey
 from ams.wire.push import WorkerState
+from tests.storage.registry.makers import create_topic, new_subscription
 from tests.support.administration import make_project
 from tests.support.clock import ManualClock
 
@@ -30,11 +31,11 @@ async def project(registry: Registry) -> Project:
 async def subscribe(
     registry: Registry, project: Project, name: str = "one", config: PushConfig | None = VERIFIED_CONFIG
 ) -> Subscription:
-    return await registry.subscriptions.create(new_uuid(), project.id, name, "T", 15, config)
+    return await new_subscription(registry, project, name, ack_deadline_seconds=15, push=config)
 
 
 async def make_topic(registry: Registry, project: Project) -> Topic:
-    return await registry.topics.create(new_topic_id(), project.id, "T")
+    return await create_topic(registry, project.id)
 
 
 @pytest.fixture

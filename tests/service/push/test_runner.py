@@ -206,7 +206,7 @@ async def test_a_dead_letter_without_room_is_tried_again_later_and_the_worker_is
             AskedPush(mattermost_url="https://chat.example/hooks/x", dead_letter_topic="dead"), str
         )
         here = made.caller.here.id
-        await engines.registry.subscriptions.change_push(here, SUBSCRIPTION, lambda _: config, None)
+        await engines.registry.subscriptions.change(here, SUBSCRIPTION, config=lambda _: config)
         stored = StoredBytes(engines.registry, engines.log, engines.clock)
         stored.follow(here, {STORED_BYTES: 1})
         dead_letters = DeadLetters(engines.registry, engines.log, engines.cursors, engines.counts, stored)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from itertools import count
 
+from ams.core.clock import publish_time
 from ams.storage.audit.event import AuditEvent
 from ams.storage.audit.records import AuditRecords, EventFilter
 
@@ -12,7 +13,7 @@ _numbers = count(1)
 
 def event(at: int = 0, **said: object) -> AuditEvent:
     values: dict[str, object] = {
-        "id": f"00000000-0000-4000-8000-{next(_numbers):012}", "at": NOON + at, "service": "ams",
+        "id": f"00000000-0000-4000-8000-{next(_numbers):012}", "time": publish_time(NOON + at), "service": "ams",
         "action": "topics:create", "resource": "/projects/P/topics/t", "actor": "anna", "address": "192.0.2.7",
         "code": 200, "result": "done",
     }  # fmt: skip
@@ -20,4 +21,4 @@ def event(at: int = 0, **said: object) -> AuditEvent:
 
 
 async def list_events(records: AuditRecords) -> Sequence[AuditEvent]:
-    return (await records.list(EventFilter(), size=1000)).items
+    return (await records.list(EventFilter(), size=1000)).events

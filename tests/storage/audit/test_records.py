@@ -33,7 +33,7 @@ async def test_a_list_is_cut_by_what_is_wanted(records: AuditRecords) -> None:
 
     async def ids(**said: object) -> list[str]:
         found = await records.list(EventFilter(**said))  # type: ignore[arg-type]  # tests name filters freely
-        return [each.id for each in found.items]
+        return [each.id for each in found.events]
 
     assert (await ids(since=NOON + 10), await ids(until=NOON + 10)) == ([eve.id, bert.id], [anna.id])
     assert (await ids(actor="bert"), await ids(action="topics:")) == ([bert.id], [bert.id, anna.id])
@@ -46,11 +46,11 @@ async def test_pages_hold_every_event_once_also_those_of_one_moment(records: Aud
     await records.add(events)
 
     page = await records.list(EventFilter(), size=3)
-    seen = list(page.items)
-    while page.next_token:
+    seen = list(page.events)
+    while page.next_page_token:
         await records.add([event(100)])  # does not shift what follows
-        page = await records.list(EventFilter(), size=3, token=page.next_token)
-        seen += page.items
+        page = await records.list(EventFilter(), size=3, token=page.next_page_token)
+        seen += page.events
 
     assert [each.id for each in seen] == [each.id for each in reversed(events)]
 
@@ -63,8 +63,8 @@ async def test_a_token_that_is_none_is_refused(records: AuditRecords, token: str
 
 async def test_a_list_is_never_all_there_is(records: AuditRecords) -> None:
     await records.add([event(each) for each in range(101)])
-    assert len((await records.list(EventFilter())).items) == 100
-    assert len((await records.list(EventFilter(), size=10**18)).items) == 101
+    assert len((await records.list(EventFilter())).events) == 100
+    assert len((await records.list(EventFilter(), size=10**18)).events) == 101
 
 
 @HAS_TRIGGERS
@@ -110,7 +110,7 @@ async def test_old_rows_go_by_a_pruning_that_is_kept_and_stay_away(records: Audi
     await records.add([old])
 
     assert await list_events(records) == [new]
-    assert await records.holds([old, new, event(2000)]) == {old.id, new.id}
+    assert [await records.holds(each) for each in (old, new, event(2000))] == [True, True, False]
     said = await registry._database.read(
         lambda connection: connection.execute(text("SELECT at, until FROM audit_prunings WHERE at > 0")).all()
     )

@@ -129,7 +129,7 @@ async def test_a_database_that_is_away_gets_everything_when_it_is_back(path: str
                 raise RegistryUnavailable
             await records.add(events)  # type: ignore[arg-type]  # passed on as it is
 
-        async def holds(self, events: object) -> set[str]:
+        async def holds(self, event: object) -> bool:
             raise RegistryUnavailable
 
     away = AwayRecords()
@@ -159,7 +159,7 @@ async def test_a_file_that_cannot_be_written_is_told_and_counted(tmp_path: Path,
 
 async def test_old_events_leave_the_table_not_the_file(path: str, records: AuditRecords, clock: ManualClock) -> None:
     old, new = event(0), event(3 * DAY)
-    clock.now = new.at
+    clock.now = moment(new.time)
     trail = Trail(path, records, clock, days=2)
     await trail.record(old)
     await trail.record(new)
@@ -179,7 +179,7 @@ async def test_old_events_leave_the_table_not_the_file(path: str, records: Audit
 
 async def test_a_clock_that_leaps_ahead_removes_no_events(path: str, records: AuditRecords, clock: ManualClock) -> None:
     one = event(0)
-    clock.now = one.at
+    clock.now = moment(one.time)
     trail = Trail(path, records, clock, days=2)
     await trail.record(one)
     clock.step(8 * DAY)
@@ -376,7 +376,8 @@ async def test_a_full_disk_counts_repeated_changes(path: str, records: AuditReco
 
     summed = [each for each in events_in(path) if each.times > 1]
     since = publish_time(Milliseconds(NOON + count))
-    assert [(each.action, each.actor, each.at, each.times, each.resource, each.reason) for each in summed] == [
+    found = [(each.action, each.actor, moment(each.time), each.times, each.resource, each.reason) for each in summed]
+    assert found == [
         ("subscriptions:modifyOffset", "anna", NOON + 1_999, 2_000 - count, "/projects/P/subscriptions/",
          f"the first at {since}"),
         ("push:update", "bob", NOON + 1_999, 2_000 - count, "/projects/P/topics/t",
@@ -390,7 +391,7 @@ async def test_a_full_disk_counts_repeated_changes(path: str, records: AuditReco
     await trail.look_at_space()
     for number in range(2 * count):
         await trail.record(event(70_000 + number))
-    assert [each.times for each in events_in(path) if each.at >= NOON + 70_000] == [1] * 2 * count
+    assert [each.times for each in events_in(path) if moment(each.time) >= NOON + 70_000] == [1] * 2 * count
     await trail.close()
 
 

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from ams.core.clock import Milliseconds
 from ams.core.names import Offset, TopicId
+from ams.core.supervisor import Supervisor
 from ams.storage.cursors.acks import AckProgress, AckUpdate, CursorStore
 from ams.storage.cursors.embedded import EmbeddedCursors
 from ams.storage.cursors.postgresql import PostgresCursors
@@ -52,7 +53,7 @@ class CursorsInLog(EmbeddedCursors):
 async def cursors_in(engine: Embedded, ends: Mapping[TopicId, Offset]) -> CursorsInLog:
     log = await engine.open()
     try:
-        cursors = await CursorsInLog.open(log.journal, ends=ends, clock=engine.clock)
+        cursors = await CursorsInLog.open(log.journal, ends, engine.clock, Supervisor())
     except BaseException:
         await log.close()
         raise

@@ -10,7 +10,7 @@ from ams.core.names import Offset
 from ams.core.offsets import bitmap_of
 from ams.storage.cursors import acks, entries
 from ams.storage.cursors.acks import AckProgress, AckUpdate, Horizon, Mark
-from ams.storage.cursors.entries import CursorEntry, StoredProgress
+from ams.storage.cursors.entries import StoredProgress
 from tests.storage.cursors.naive import NaiveCursor, changes, offsets, settle
 
 PROGRESS = AckProgress(
@@ -30,34 +30,35 @@ DELTA = bytes.fromhex(
 
 def test_an_image_of_this_version_stays_readable_and_is_written_so() -> None:
     start = acks.empty_progress(PROGRESS.floor, PROGRESS.epoch, PROGRESS.run)
-    assert entries.replay_entries(start, [CursorEntry(5, IMAGE)]) == StoredProgress(PROGRESS, 1, 5)
+    assert entries.replay_entries(start, [IMAGE], 5) == StoredProgress(PROGRESS, 1, 5)
     assert entries.image(PROGRESS) == IMAGE
 
 
 def test_a_delta_of_this_version_stays_readable_and_is_written_so() -> None:
     start = acks.empty_progress(PROGRESS.floor, PROGRESS.epoch, PROGRESS.run)
-    assert entries.replay_entries(start, [CursorEntry(5, DELTA)]) == StoredProgress(PROGRESS, 1, 5, len(DELTA))
+    assert entries.replay_entries(start, [DELTA], 5) == StoredProgress(PROGRESS, 1, 5, len(DELTA))
     assert entries.delta(start, PROGRESS) == DELTA
 
 
 @given(every=st.lists(st.tuples(changes, st.sampled_from(["", "", "", "seek", "reopen"])), max_size=20))
 def test_what_is_written_after_each_change_is_read_as_it_was(every: list[tuple[AckUpdate, str]]) -> None:
     kept = StoredProgress(acks.empty_progress(0, 0, 1))
-    stored: list[CursorEntry] = []
+    stored: list[bytes] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(entries, "MAX_DELTAS", 4)
         for change, what in every:
             progress = acks.apply_update(kept.progress, change)
             if what == "seek":  # of the cursor alone, as in PostgreSQL
                 progress = acks.apply_seek(progress, 5, progress.epoch + 1)
-                kept = entries.replay_entries(progress, stored)
+                kept = entries.replay_entries(progress, stored, kept.number)
                 assert kept.progress == progress
                 continue
             write = entries.next_write(kept, progress)
             stored = ([] if write.clears else stored) + ([write.entry] if write.entry else [])
             kept = write.after
             assert kept.progress == progress
-            found = entries.replay_entries(acks.empty_progress(progress.floor, progress.epoch, progress.run), stored)
+            start = acks.empty_progress(progress.floor, progress.epoch, progress.run)
+            found = entries.replay_entries(start, stored, kept.number)
             assert found.progress._replace(horizon=progress.horizon) == progress
             # An entry does not record the end of a horizon, so a later one may restore it with the later time of both.
             assert acks.join_horizons(found.progress.horizon, progress.horizon) == found.progress.horizon
@@ -72,9 +73,7 @@ def test_an_image_takes_the_place_of_all_entries_before() -> None:
     after = start._replace(failures={1: 2})
     delta = entries.delta(start, before)
 
-    assert (
-        entries.replay_entries(start, [CursorEntry(1, delta), CursorEntry(2, entries.image(after))]).progress == after
-    )
+    assert entries.replay_entries(start, [delta, entries.image(after)]).progress == after
 
 
 def test_when_all_is_done_nothing_is_kept_but_the_row_of_the_cursor() -> None:
@@ -112,20 +111,20 @@ def test_one_wrong_bit_is_an_error(entry: bytes, place: int, bit: int) -> None:
     data = bytearray(entry)
     data[place % len(data)] ^= 1 << bit
     with pytest.raises(ValueError, match="checksum|another version"):
-        entries.replay_entries(acks.empty_progress(7, 0, 1), [CursorEntry(1, bytes(data))])
+        entries.replay_entries(acks.empty_progress(7, 0, 1), [bytes(data)])
 
 
 @given(data=st.binary(max_size=60))
 def test_garbage_is_an_error(data: bytes) -> None:
     for entry in (data, b"\x03" + data, b"\x03" + zlib.crc32(data).to_bytes(4, "little") + data):
         with pytest.raises(ValueError):
-            entries.replay_entries(acks.empty_progress(0, 0, 1), [CursorEntry(1, entry)])
+            entries.replay_entries(acks.empty_progress(0, 0, 1), [entry])
 
 
 @pytest.mark.parametrize("kind", ["01", "09"], ids=["older", "newer"])
 def test_an_entry_of_another_version_is_an_error_that_says_so(kind: str) -> None:
     with pytest.raises(ValueError, match=f"kind {kind}, which another version wrote"):
-        entries.replay_entries(acks.empty_progress(7, 3, 1), [CursorEntry(1, bytes.fromhex(kind) + IMAGE[1:])])
+        entries.replay_entries(acks.empty_progress(7, 3, 1), [bytes.fromhex(kind) + IMAGE[1:]])
 
 
 @given(every=st.lists(changes, max_size=6), end=offsets)

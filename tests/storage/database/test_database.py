@@ -27,7 +27,7 @@ from tests.support.waiting import PATIENCE_SECONDS, wait_until_async
 @contextlib.asynccontextmanager
 async def open_prepared(url: str) -> AsyncIterator[Database]:
     opened = Database(url, REGISTRY)
-    await opened.prepare(lambda connection: prepare(connection, REGISTRY))
+    await opened.run_long(lambda connection: prepare(connection, REGISTRY))
     yield opened
     await opened.close()
 

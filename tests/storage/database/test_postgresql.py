@@ -61,7 +61,7 @@ async def test_a_change_on_one_node_counts_on_the_other(nodes: tuple[Registry, R
     assert "publisher" not in (await two.users.principal(token)).project_roles[project.id]
 
     await one.users.set_roles(anna.id, project.id, ("publisher",))
-    await one.topics.set_access_list(project.id, T, ["anna"])
+    await one.topics.change_access_list(project.id, T, ["anna"])
     await one.subscriptions.set_ack_deadline(project.id, S, 99)
     await one.projects.update(project.id, "Q", "")
     await one.schemas.update(schema, content=SchemaContent("json", "true", None))
@@ -155,14 +155,14 @@ async def test_a_subscription_removed_on_one_node_is_so_on_the_other(nodes: tupl
     one, two = nodes
     project = await make_project(one)
     goes = ParallelOptions(expiration_ttl=1)
-    made = await one.subscriptions.create("s", project.id, S, T, 10, options=goes)
+    made = await new_subscription(one, project, id="s", parallel=goes)
     assert await two.subscriptions.find(project.id, S) == made
 
     async def is_detached() -> bool:
         found = await two.subscriptions.find(project.id, S)
         return found is not None and found.is_detached
 
-    await one.subscriptions.change_options(project.id, S, lambda _: replace(goes, detached=True))
+    await one.subscriptions.change(project.id, S, options=lambda _: replace(goes, detached=True))
     await wait_until_async(is_detached)
     await two.subscriptions.note_uses({made.id: made.created_on + 10})
     assert await one.subscriptions.delete_unused(made.id, made.created_on + 10) is None
@@ -186,7 +186,7 @@ async def test_lists_replaced_on_two_nodes_at_once_are_one_of_both(nodes: tuple[
 
     for _ in range(10):
         await asyncio.gather(
-            *(each.topics.set_access_list(project.id, T, chosen) for each, chosen in zip(nodes, lists, strict=True))
+            *(each.topics.change_access_list(project.id, T, chosen) for each, chosen in zip(nodes, lists, strict=True))
         )
         assert await two.topics.access_list(project.id, T) in lists
 
@@ -194,7 +194,7 @@ async def test_lists_replaced_on_two_nodes_at_once_are_one_of_both(nodes: tuple[
 @pytest.mark.parametrize("text", ["a\x00b", "\x1a", "\x1a0\x00\x1a1", "\uffff\U0001f600", "\x1a" * 300])
 async def test_every_text_sqlite_keeps_is_kept(url: str, text: str) -> None:
     async with open_registry_at(url) as registry:
-        await registry.users.create("anna", UserDetails(description=text), {}, None)
+        await registry.users.create(registry.users.creation("anna", UserDetails(description=text), {}, None))
         project = await registry.projects.create(text, text, None)
 
         assert (await registry.projects.find(text)) == project

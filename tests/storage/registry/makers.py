@@ -4,20 +4,31 @@ from collections.abc import Awaitable
 from typing import Any
 
 from ams.core.names import new_topic_id, new_uuid
-from ams.storage.registry.records import Project, Schema, SchemaContent, Subscription, Topic, User
+from ams.storage.registry.records import ANY_USE, Project, Schema, SchemaContent, SchemaUse, Subscription, Topic, User
 from ams.storage.registry.registry import Registry
 
 ANY_SCHEMA = SchemaContent("json", "{}", None)
 
 
 def new_topic(registry: Registry, project: Project, name: str = "T", *schema: str, **more: Any) -> Awaitable[Topic]:
-    return registry.topics.create(new_topic_id(), project.id, name, *schema, **more)
+    return create_topic(registry, project.id, name, *schema, **more)
 
 
-def new_subscription(
+async def create_topic(
+    registry: Registry, project: str, name: str = "T", schema: str = "", use: SchemaUse = ANY_USE, **more: Any
+) -> Topic:
+    said: dict[str, Any] = {"id": new_topic_id(), "retention": None} | more
+    made = Topic(project_id=project, name=name, schema=None, created_on=registry.shared.clock.wall(), **said)
+    return await registry.topics.create(made, schema, use)
+
+
+async def new_subscription(
     registry: Registry, project: Project, name: str = "S", topic: str = "T", **more: Any
-) -> Awaitable[Subscription]:
-    return registry.subscriptions.create(new_uuid(), project.id, name, topic, 10, **more)
+) -> Subscription:
+    said: dict[str, Any] = {"id": new_uuid(), "ack_deadline_seconds": 10, "push": None} | more
+    made = Subscription(project_id=project.id, name=name, topic=topic, created_on=registry.shared.clock.wall(), **said)
+    await registry.subscriptions.create(made)
+    return made
 
 
 def new_schema(registry: Registry, project: Project, name: str = "X") -> Awaitable[Schema]:

@@ -66,7 +66,7 @@ GROWING_ACTS: dict[str, Act] = {
     "a topic": lambda w: new_topic(w.registry, w.project, "t"),
     "a subscription": lambda w: new_subscription(w.registry, w.project, "s"), "a snapshot": lambda w: w.snapshot("n"),
     "a schema": lambda w: new_schema(w.registry, w.project, "x"),
-    "an access list": lambda w: w.registry.topics.set_access_list(w.project.id, T, ["u"]),
+    "an access list": lambda w: w.registry.topics.change_access_list(w.project.id, T, ["u"]),
     "labels": lambda w: w.registry.topics.set_labels(w.project.id, T, {"a": "b"}),
     "a named token": lambda w: new_token(w.registry, w.user, "m"),
     "a binding": lambda w: w.registry.bindings.create(w.user.id, "c", "https://i", "t", created_by=None),

@@ -15,17 +15,17 @@ from sqlalchemy import Column, Integer, MetaData, Table, create_engine, insert, 
 
 from ams.core.errors import Conflict, InvalidInput, SubscriptionGone, Unusable
 from ams.core.issuer import Issuer
-from ams.core.names import SubscriptionId, new_topic_id, new_uuid
+from ams.core.names import SubscriptionId, new_uuid
 from ams.core.push_config import AskedPush, PushConfig, new_push_config
 from ams.push.delivery_request import new_secret
-from ams.storage.database.database import sqlite_url
+from ams.storage.database.database import page_start, page_token, sqlite_url
 from ams.storage.export_format import encode_line
 from ams.storage.registry.push import PushSecretRecords
 from ams.storage.registry.records import Applicant, PageRequest, Project
 from ams.storage.registry.registry import Registry
-from ams.storage.registry.statements import page_start, page_token, read_page
+from ams.storage.registry.statements import read_page
 from ams.storage.registry.tables import push_secrets
-from tests.storage.registry.makers import new_subscription, new_token
+from tests.storage.registry.makers import create_topic, new_subscription, new_token
 from tests.support.administration import KEY, make_project, make_user, open_registry, open_registry_at
 from tests.support.clock import ManualClock
 from tests.support.plans import searched_through
@@ -35,8 +35,8 @@ async def test_everything_is_there_after_a_restart(registry_url: str) -> None:
     async with open_registry_at(registry_url) as registry:
         project = await make_project(registry)
         user = await make_user(registry, "anna", {project.id: ("publisher",)})
-        await registry.topics.create(new_topic_id(), project.id, "T")
-        await registry.topics.set_access_list(project.id, "T", ["anna"])
+        await create_topic(registry, project.id)
+        await registry.topics.change_access_list(project.id, "T", ["anna"])
         topic = await registry.topics.find(project.id, "T")
 
     async with open_registry_at(registry_url, ManualClock()) as registry:
@@ -108,7 +108,7 @@ class SecretsOfEachKind:
         self.own = str((await self.registry.users.refresh_token(anna.id)).token)
         self.named = await new_token(self.registry, anna)
         project = await make_project(self.registry)
-        await self.registry.subscriptions.create(SUB, project.id, "S", "T", 10, config=ENDPOINT)
+        await new_subscription(self.registry, project, id=SUB, push=ENDPOINT)
         for each in self.push:
             await self.registry.push_secrets.rotate(SUB, each, 1000, lambda _: None)
         await self.registry.issuers.create(ISSUER, None)
@@ -177,7 +177,7 @@ def require_nothing(_config: PushConfig | None) -> None:
 
 
 async def new_push_subscription(registry: Registry, project: Project, name: str = "S") -> SubscriptionId:
-    return (await new_subscription(registry, project, name, config=ENDPOINT)).id
+    return (await new_subscription(registry, project, name, push=ENDPOINT)).id
 
 
 async def valid_now(secrets: PushSecretRecords, subscription: SubscriptionId) -> Sequence[str]:
@@ -234,12 +234,12 @@ async def test_what_has_no_endpoint_or_is_deleted_loses_secrets(registry: Regist
     subscription = await new_push_subscription(registry, project)
     await registry.push_secrets.rotate(subscription, "whsec_first", HOUR, require_nothing)
 
-    await registry.subscriptions.change_push(project.id, "S", lambda _: ENDPOINT, None)
+    await registry.subscriptions.change(project.id, "S", config=lambda _: ENDPOINT)
     assert await valid_now(registry.push_secrets, subscription) == ["whsec_first"]
     if config == "deleted":
         await registry.subscriptions.delete(project.id, "S")
     else:
-        await registry.subscriptions.change_push(project.id, "S", lambda _: config, None)
+        await registry.subscriptions.change(project.id, "S", config=lambda _: config)
 
     assert await registry.push_secrets.all_valid() == {}
 
@@ -259,13 +259,13 @@ items = Table("items", MetaData(), Column("number", Integer, primary_key=True))
 
 @given(st.integers(1, 10**18 - 1))
 def test_a_token_reads_back(number: int) -> None:
-    assert page_start(page_token(number)) == number
+    assert page_start(page_token(number)) == [number]
 
 
 @given(st.text())
 def test_any_text_is_a_token_or_is_refused(text: str) -> None:
     try:
-        number = page_start(text)
+        [number] = page_start(text)
     except InvalidInput:
         return
 

@@ -84,11 +84,11 @@ async def test_an_access_list_is_ordered(registry: Registry, project: Project, l
     await listed_resource.make()
     await listed_resource.find()
 
-    await listed_resource.records.set_access_list(project.id, "N", ["c", "a", "c"])
+    await listed_resource.records.change_access_list(project.id, "N", ["c", "a", "c"])
     assert (await listed_resource.find()).authorized == {users["c"].id, users["a"].id}
     assert await listed_resource.records.access_list(project.id, "N") == ["c", "a"]
 
-    await listed_resource.records.set_access_list(project.id, "N", [])
+    await listed_resource.records.change_access_list(project.id, "N", [])
     assert (await listed_resource.find()).authorized == set()
 
 
@@ -97,7 +97,7 @@ async def test_pages_are_cut_to_one_user(registry: Registry, project: Project, l
     for name in ("b", "a", "c"):
         await listed_resource.make(name)
     await listed_resource.make("elsewhere", await make_project(registry, "other"))
-    await listed_resource.records.set_access_list(project.id, "a", ["anna"])
+    await listed_resource.records.change_access_list(project.id, "a", ["anna"])
 
     every = await listed_resource.records.page(project.id, WHOLE_PAGE)
     hers = await listed_resource.records.page(project.id, WHOLE_PAGE, listed=user.id)
@@ -123,7 +123,7 @@ async def test_deleting_takes_everything_the_project_owns(registry: Registry, to
     """HTTP contract 17.3, U12."""
     project, other = await registry.projects.find("P"), await make_project(registry, "other")
     anna = await make_user(registry, "anna", {project.id: ("consumer",), other.id: ()})
-    await registry.topics.set_access_list(project.id, "T", ["anna"])
+    await registry.topics.change_access_list(project.id, "T", ["anna"])
     subscription, kept = await new_subscription(registry, project), await new_topic(registry, other)
 
     assert await registry.projects.delete(project.id) == ([topic.id], [subscription.id])
@@ -172,16 +172,16 @@ async def test_a_change_of_options_that_is_refused_changes_nothing(registry: Reg
         raise Conflict("no")
 
     with pytest.raises(Conflict):
-        await registry.subscriptions.change_options(project.id, "S", refuse)
+        await registry.subscriptions.change(project.id, "S", options=refuse)
     with pytest.raises(SubscriptionGone):
-        await registry.subscriptions.change_options(project.id, "other", refuse)
+        await registry.subscriptions.change(project.id, "other", options=refuse)
     assert await registry.subscriptions.find(project.id, "S") == made
 
 
 async def test_a_page_of_a_topic_leaves_detached_ones_out(registry: Registry, project: Project) -> None:
     for name in ("a", "b", "c", "d", "e"):
         options = ParallelOptions(filter='attributes.x = "\\"detached\\":true"', detached=name == "b")
-        await new_subscription(registry, project, name, options=None if name == "c" else options)
+        await new_subscription(registry, project, name, parallel=None if name == "c" else options)
     await new_subscription(registry, project, "f", topic="other")
     await new_subscription(registry, await make_project(registry, "other"), "g")
 
@@ -219,7 +219,7 @@ EXPIRING_OPTIONS = ParallelOptions(expiration_ttl=TTL)
 def new_expiring(
     registry: Registry, project: Project, name: str = "S", options: Any = EXPIRING_OPTIONS
 ) -> Awaitable[Any]:
-    return new_subscription(registry, project, name, options=options)
+    return new_subscription(registry, project, name, parallel=options)
 
 
 async def test_those_that_expire_come_oldest_first(registry: Registry, project: Project, clock: ManualClock) -> None:
@@ -261,7 +261,7 @@ async def test_a_pull_that_is_stored_is_a_use(registry: Registry, project: Proje
 async def test_an_unused_one_is_removed_once(registry: Registry, project: Project, clock: ManualClock) -> None:
     await make_user(registry, "anna", {project.id: ()})
     made, now = await new_expiring(registry, project), clock.wall()
-    await registry.subscriptions.set_access_list(project.id, made.name, ["anna"])
+    await registry.subscriptions.change_access_list(project.id, made.name, ["anna"])
     await registry.subscriptions.find(project.id, made.name)
 
     assert await registry.subscriptions.delete_unused(made.id, now) is None, "it was made just then"
@@ -284,10 +284,10 @@ async def test_one_that_was_used_meanwhile_stays(registry: Registry, project: Pr
 
 async def test_what_is_detached_is_found_so_and_stands_nowhere(registry: Registry, project: Project) -> None:
     made, other = await new_expiring(registry, project, "a"), await new_expiring(registry, project, "b", None)
-    await registry.subscriptions.change_options(
-        project.id, made.name, lambda _: replace(EXPIRING_OPTIONS, detached=True)
+    await registry.subscriptions.change(
+        project.id, made.name, options=lambda _: replace(EXPIRING_OPTIONS, detached=True)
     )
 
     assert (await registry.subscriptions.find(project.id, made.name)).is_detached
-    assert await registry.subscriptions.attached_ids() == {other.id}
+    assert await registry.subscriptions.ids(attached=True) == {other.id}
     assert [each.id for each in await registry.subscriptions.expiring()] == [made.id]

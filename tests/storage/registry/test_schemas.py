@@ -9,7 +9,7 @@ from pyroaring import BitMap64
 from sqlalchemy import Connection, delete, insert, update
 
 from ams.core.errors import Conflict, Damaged, InvalidInput, NotFound
-from ams.core.names import ProjectId, new_topic_id, topic_id_text
+from ams.core.names import ProjectId, topic_id_text
 from ams.core.offsets import encode_bitmap
 from ams.storage.registry.records import (
     AttachedSchema,
@@ -25,7 +25,7 @@ from ams.storage.registry.registry import Registry
 from ams.storage.registry.resources import PARALLEL
 from ams.storage.registry.snapshots import MAX_SNAPSHOTS
 from ams.storage.registry.tables import snapshots
-from tests.storage.registry.makers import ANY_SCHEMA, new_schema, new_topic
+from tests.storage.registry.makers import ANY_SCHEMA, create_topic, new_schema, new_topic
 from tests.support.administration import make_project, open_registry
 from tests.support.clock import ManualClock
 
@@ -50,7 +50,7 @@ async def test_of_two_changes_of_one_revision_one_is_made(registry: Registry, sc
 
 
 async def test_a_topic_knows_its_schema_at_its_newest_revision(registry: Registry, schema: Schema) -> None:
-    made = await registry.topics.create(new_topic_id(), schema.project_id, T, X)
+    made = await create_topic(registry, schema.project_id, T, X)
 
     assert made.schema == AttachedSchema(schema.id, X, 1)
     assert await registry.topics.find(schema.project_id, T) == made
@@ -121,7 +121,7 @@ async def test_a_deleted_revision_leaves_the_others(registry: Registry, schema: 
 
 
 async def test_when_the_newest_revision_goes_topics_have_the_one_before(registry: Registry, schema: Schema) -> None:
-    await registry.topics.create(new_topic_id(), schema.project_id, T, X)
+    await create_topic(registry, schema.project_id, T, X)
     third = await change_content(registry, await change_content(registry, schema, OBJECTS), ANY_SCHEMA)
     assert await get_attached(registry, schema.project_id) == AttachedSchema(schema.id, X, 3)
     await registry.schemas.delete_revision(schema.id, 2)
@@ -159,7 +159,7 @@ async def test_the_last_revision_stays_also_when_all_are_deleted_at_once(registr
 
 
 async def test_a_topic_says_how_it_uses_its_schema(registry: Registry, schema: Schema) -> None:
-    made = await registry.topics.create(new_topic_id(), schema.project_id, T, X, use=SchemaUse("BINARY", 1, 2))
+    made = await create_topic(registry, schema.project_id, T, X, use=SchemaUse("BINARY", 1, 2))
     assert made.schema == AttachedSchema(schema.id, X, 1, "BINARY", 1, 2)
     assert await registry.topics.find(schema.project_id, T) == made
     assert (await registry.topics.page(schema.project_id, PageRequest())).items == (made,)
@@ -174,8 +174,8 @@ async def test_a_topic_says_how_it_uses_its_schema(registry: Registry, schema: S
 
 async def test_a_topic_remembers_that_its_schema_was_deleted(registry: Registry, schema: Schema) -> None:
     other = "other"
-    await registry.topics.create(new_topic_id(), schema.project_id, T, X, use=SchemaUse("BINARY"))
-    await registry.topics.create(new_topic_id(), schema.project_id, other, X)
+    await create_topic(registry, schema.project_id, T, X, use=SchemaUse("BINARY"))
+    await create_topic(registry, schema.project_id, other, X)
     assert await registry.schemas.delete(schema.id)
 
     left = [await registry.topics.find(schema.project_id, each) for each in (T, other)]

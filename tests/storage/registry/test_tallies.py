@@ -116,7 +116,8 @@ async def test_users_made_in_a_project_count_until_they_are_elsewhere(registry: 
 
     async def make(name: str) -> str:
         places = {project.id: ["consumer"]}
-        return (await registry.users.create(name, UserDetails(), places, None, made_in=project.id)).id
+        creation = registry.users.creation(name, UserDetails(), places, None, made_in=project.id)
+        return (await registry.users.create(creation)).id
 
     one, two = await make("one"), await make("two")
     assert await registry.users.remove_member(one, project.id)

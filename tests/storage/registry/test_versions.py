@@ -31,7 +31,7 @@ class VersionedKinds:
         for number in range(1 + 2 * ROUNDS):
             self.user = await make_user(self.registry, f"u{number}", {self.project.id: ("publisher",)})
         await new_topic(self.registry, self.project)
-        await new_subscription(self.registry, self.project, options=ParallelOptions())
+        await new_subscription(self.registry, self.project, parallel=ParallelOptions())
         await new_schema(self.registry, self.project)
         await self.registry.issuers.create(self.issuer(0), None)
 
@@ -61,7 +61,9 @@ READ: Mapping[str, Read] = {
     "project": lambda w: w.registry.projects.find(w.project.name), "issuer": read_issuer,
 }  # fmt: skip
 CHANGES: Mapping[str, tuple[str, Change]] = {
-    "an access list": ("access list", lambda w, n, e: w.registry.topics.set_access_list(w.project.id, T, [f"u{n}"], e)),
+    "an access list": (
+        "access list", lambda w, n, e: w.registry.topics.change_access_list(w.project.id, T, [f"u{n}"], None, e),
+    ),
     "a user on an access list": (
         "access list", lambda w, n, e: w.registry.topics.change_access_list(w.project.id, T, [f"u{n}"], [], e),
     ),
@@ -70,12 +72,12 @@ CHANGES: Mapping[str, tuple[str, Change]] = {
         "subscription", lambda w, n, e: w.registry.subscriptions.set_ack_deadline(w.project.id, S, 20 + n, e),
     ),
     "options": (
-        "subscription", lambda w, n, e: w.registry.subscriptions.change_options(
-            w.project.id, S, lambda _: ParallelOptions(message_retention=n), e),
+        "subscription", lambda w, n, e: w.registry.subscriptions.change(
+            w.project.id, S, e, options=lambda _: ParallelOptions(message_retention=n)),
     ),
     "a push configuration": (
-        "subscription", lambda w, n, e: w.registry.subscriptions.change_push(
-            w.project.id, S, lambda _: PushConfig("http_endpoint", endpoint=f"https://e.example/{n}"), None, e),
+        "subscription", lambda w, n, e: w.registry.subscriptions.change(
+            w.project.id, S, e, config=lambda _: PushConfig("http_endpoint", endpoint=f"https://e.example/{n}")),
     ),
     "a schema": ("schema", VersionedKinds.change_schema),
     "roles": ("member", lambda w, n, e: w.registry.users.set_roles(w.user.id, w.project.id, [f"role-{n}"], e)),

@@ -56,7 +56,7 @@ def take(data: str, target: str, *, with_key: bool = True, clock: Clock | None =
     Without `with_key` the files that grant access (`SECRETS`) are left out. Raises `Unusable`; then `target` does not
     exist.
     """
-    folder, target = Folder.look(data), os.path.abspath(target)
+    folder, target = Folder(data), os.path.abspath(target)
     if not is_ours(folder.path):
         if os.path.exists(folder.place(_AUTHN_DATABASE)):
             raise Unusable(

@@ -25,7 +25,7 @@ from ams.storage.folder import Folder
 from ams.storage.free_space import FreeSpace
 from ams.storage.log.base import Log
 from ams.storage.log.embedded import EmbeddedLog, LogOptions
-from ams.storage.registry.history import FileHistory, HistoryStore
+from ams.storage.registry.history import FileHistory, HistoryStore, SharedHistory
 from ams.storage.registry.registry import Registry
 from ams.storage.registry.signing_keys import settle
 from ams.storage.secrets import key_file, parse_key
@@ -103,7 +103,9 @@ class _Opening:
         log = embedded or await self._kafka_log(registry)
         cursors = await self._cursors(at_cursors, log, registry)
         history: HistoryStore = (
-            FileHistory(folder.history, space) if self.settings.registry == "sqlite" else registry.history()
+            FileHistory(folder.history, space)
+            if self.settings.registry == "sqlite"
+            else SharedHistory(registry.shared.database)
         )
         return Engines(
             self.clock, self.retention_clock, folder, space, log, registry, cursors, self._keep(history), embedded
@@ -163,7 +165,7 @@ class _Opening:
         if kept_in is not None and self.settings.registry == "sqlite":
             bounds = await retry_until_available("Kafka", log.all_bounds, self.tell)
             ends = {topic: each.end for topic, each in bounds.items()}
-            opened = EmbeddedCursors.open(kept_in.journal, ends=ends, clock=self.clock, supervisor=self.supervisor)
+            opened = EmbeddedCursors.open(kept_in.journal, ends, self.clock, self.supervisor)
             return self._keep(await opened)
         # Local import: only PostgreSQL needs its driver.
         from ams.storage.cursors.postgresql import PostgresCursors

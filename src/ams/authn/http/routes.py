@@ -27,7 +27,7 @@ from ams.core.telemetry import describe_runtime
 from ams.core.versions import Precondition, read_if_match, version_of
 from ams.http.asgi import Header, query_value
 from ams.storage.audit.event import LOGIN
-from ams.storage.audit.records import event_filter, listing
+from ams.storage.audit.records import event_filter
 from ams.wire import authn as wire
 from ams.wire.authn import AuthMethodFields, BindingFields, KeyFields, ServiceTypeFields
 from ams.wire.base import Object, Request
@@ -218,7 +218,7 @@ class Handlers:
     async def _list_events(self, asked: AuthnCall) -> Reply:
         filters = event_filter(asked.parameter, CHANGE_ACTIONS)
         page = asked.page()
-        return Reply(200, await listing(self._store.events, filters, page.size, page.token))
+        return Reply(200, await self._store.events.list(filters, page.size, page.token))
 
     async def _log_in(self, asked: AuthnCall) -> Reply:
         token = await self._login.token(asked.names["service-type"], asked.names["host"], asked.peer)

@@ -55,9 +55,6 @@ def _key_of(row: Row[Any]) -> ManagementKey:
     return ManagementKey(name=row.name, scope=row.scope, created_on=row.created_on)
 
 
-_OTHER_KEY = "the key of the secrets is not the one they were encrypted with; restore it"
-
-
 class Store:
     """All records of the service. Methods raise `RegistryUnavailable` if the database does not answer."""
 
@@ -80,9 +77,7 @@ class Store:
         """
         secrets = Secrets(key)
         await asyncio.to_thread(space.keep_reserve)  # a start on a full disk needs it for its own commits
-        database = await open_database(
-            url, AUTHN, sealing, secrets.fingerprint, other_key=_OTHER_KEY, password=password, space=space
-        )
+        database = await open_database(url, AUTHN, secrets.fingerprint, password=password, space=space)
         return cls(database, secrets, clock or SystemClock(), space)
 
     async def check(self) -> None:

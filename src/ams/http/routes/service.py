@@ -5,7 +5,7 @@ import asyncio
 from ams.http.routing import Call, forward, page_request
 from ams.service import doctor, metrics
 from ams.service.service_doctor import ServiceDoctor, ServiceInfo
-from ams.storage.audit.records import AuditRecords, event_filter, listing
+from ams.storage.audit.records import AuditRecords, event_filter
 from ams.wire import service as wire
 from ams.wire.actions import RECORDED
 
@@ -45,7 +45,7 @@ class ServiceRoutes:
 
     async def audit_list(self, call: Call) -> wire.Lines:
         page = page_request(call)
-        return await listing(self._records, event_filter(call.parameter, RECORDED), page.size, page.token)
+        return await self._records.list(event_filter(call.parameter, RECORDED), page.size, page.token)
 
     async def service_doctor(self, _call: Call) -> wire.ServiceDiagnosis:
         found, alive = await asyncio.gather(self._service.look(), self._service.nodes_alive())

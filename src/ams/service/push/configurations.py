@@ -164,7 +164,7 @@ class Pushing:
             found = await find_dead_letter_topic(self.registry, caller, subscription.topic, asked.dead_letter_topic)
             asked = replace(asked, dead_letter_topic=found)
         expected = expected_subscription(caller)
-        changed = await self.registry.subscriptions.change_push(caller.here.id, name, change, worker, expected)
+        changed = await self.registry.subscriptions.change(caller.here.id, name, expected, config=change, worker=worker)
         await self.server.settle()
         return caller.view_push(changed)
 
@@ -193,7 +193,7 @@ class Pushing:
             return replace(config, verified=True)  # nothing else changes (17.2, A10)
 
         expected = expected_subscription(caller)
-        await self.registry.subscriptions.change_push(caller.here.id, name, change, worker, expected)
+        await self.registry.subscriptions.change(caller.here.id, name, expected, config=change, worker=worker)
         await self.server.settle()
 
     async def rotate_secret(

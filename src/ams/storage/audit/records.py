@@ -4,26 +4,24 @@ Rows never change. They may be deleted only if older than the newest row of the 
 recorded. Triggers enforce this for all clients, except for users who may drop triggers (`docs/decisions/0022`).
 """
 
-import base64
-import re
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.event import listens_for
 
-from ams.core.clock import Milliseconds
+from ams.core.clock import Milliseconds, publish_time
 from ams.core.errors import InvalidInput
-from ams.storage.audit.event import DONE, FAILED, FIELDS, LOGIN, REFUSED, AuditEvent, moment, wire_line
-from ams.storage.database.database import Database
+from ams.storage.audit.event import DONE, FAILED, LOGIN, REFUSED, AuditEvent, moment, sanitize
+from ams.storage.database.database import Database, page_start, page_token
 from ams.wire.service import Lines
 
 DEFAULT_PAGE_SIZE = 100  # events
 MAX_PAGE_SIZE = 1000  # events
 MAX_ROWS_PER_PRUNING = 10_000  # per statement, because of its timeout
-_TOKEN = re.compile(rb"([0-9]{1,18})\.([0-9]{1,18})")
 _TEXTS = ("resource", "actor", "address", "reason", "request")
 
 
@@ -39,14 +37,6 @@ class EventFilter:
     result: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Events:
-    """A page of events, newest first."""
-
-    items: Sequence[AuditEvent]
-    next_token: str  # of the next page; empty on the last page
-
-
 class AuditRecords:
     """Rows of the table. Calls raise `RegistryUnavailable` if the database does not answer."""
 
@@ -56,7 +46,7 @@ class AuditRecords:
 
     async def add(self, events: Sequence[AuditEvent]) -> None:
         """Add events atomically, except existing ones and those older than the last pruning."""
-        rows = [_row(event.sanitized()) for event in events]
+        rows = [_row(sanitize(event)) for event in events]
 
         def work(connection: sa.Connection) -> None:
             pruned = self._delete_portion(connection)
@@ -69,26 +59,28 @@ class AuditRecords:
         if rows:
             await self._database.put(work)
 
-    async def holds(self, events: Sequence[AuditEvent]) -> set[str]:
-        """Return the ids of the events that are in the table or were pruned from it."""
+    async def holds(self, event: AuditEvent) -> bool:
+        """Return whether an event is in the table or was pruned from it."""
+        query = sa.select(self._table.c.id).where(self._table.c.id == event.id)
 
-        def work(connection: sa.Connection) -> set[str]:
-            ids = self._table.c.id
-            found = set(connection.scalars(sa.select(ids).where(ids.in_([event.id for event in events]))))
-            pruned = self._delete_portion(connection)
-            return found | {event.id for event in events if event.at < pruned}
+        def work(connection: sa.Connection) -> bool:
+            is_there = connection.scalar(query) is not None
+            return is_there or moment(event.time) < self._delete_portion(connection)
 
         return await self._database.read(work)
 
-    async def list(self, event_filter: EventFilter, size: int = 0, token: str = "") -> Events:
+    async def list(self, event_filter: EventFilter, size: int = 0, token: str = "") -> Lines:
         """Return a page of events, newest first. Size 0: default. Raises `InvalidInput` "Invalid page token"."""
         most = min(size if size > 0 else DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE)
         query = self._query(event_filter, token).limit(most + 1)
         rows = await self._database.read(lambda connection: connection.execute(query).all())
-        events = [AuditEvent(**{name: getattr(row, name) for name in FIELDS}) for row in rows[:most]]
+        names = [name for name in AuditEvent.__struct_fields__ if name != "time"]
+        lines = [
+            AuditEvent(time=publish_time(row.at), **{name: getattr(row, name) for name in names}) for row in rows[:most]
+        ]
         if len(rows) <= most:
-            return Events(events, "")
-        return Events(events, base64.b64encode(b"%d.%d" % (rows[most].at, rows[most].number)).decode("ascii"))
+            return Lines(lines)
+        return Lines(lines, page_token(rows[most].at, rows[most].number))
 
     async def prune(self, until: Milliseconds, now: Milliseconds) -> int:
         """Delete rows older than `until`, record it in the table of prunings, and return the number of rows."""
@@ -124,27 +116,18 @@ class AuditRecords:
         said = {name: getattr(event_filter, name) for name in ("actor", "address", "result")}
         conditions += [table[name] == value for name, value in said.items() if value]
         if token:
-            at, number = _start(token)
+            at, number = page_start(token, 2)
             conditions.append(table.at <= at)  # the part that the index can answer
-            conditions.append(sa.or_(table.at < at, sa.and_(table.at == at, table.number <= number)))
+            conditions.append(sa.or_(table.at < at, sa.and_(table.at == at, table.number <= min(number, 2**31 - 1))))
         return sa.select(self._table).where(*conditions).order_by(table.at.desc(), table.number.desc())
 
 
 def _row(event: AuditEvent) -> dict[str, Any]:
-    row = asdict(event)
+    row = msgspec.structs.asdict(event)
+    row["at"] = moment(row.pop("time"))
     for name in _TEXTS:  # PostgreSQL texts cannot hold NUL
         row[name] = row[name].replace("\0", "\N{REPLACEMENT CHARACTER}")
     return row
-
-
-def _start(token: str) -> tuple[int, int]:
-    try:
-        said = _TOKEN.fullmatch(base64.b64decode(token, validate=True))
-    except ValueError:
-        said = None
-    if said is None:
-        raise InvalidInput("Invalid page token")
-    return int(said[1]), min(int(said[2]), 2**31 - 1)
 
 
 _REFUSAL = "rows of the audit log stay as they are"
@@ -208,17 +191,11 @@ def event_filter(parameter: Callable[[str], str | None], actions: Collection[str
     return EventFilter(since=since, until=until, **said)
 
 
-async def listing(records: AuditRecords, asked: EventFilter, size: int, token: str) -> Lines:
-    """Return a page in the wire format. Raises `InvalidInput` "Invalid page token", `RegistryUnavailable`."""
-    page = await records.list(asked, size, token)
-    return Lines([wire_line(event) for event in page.items], page.next_token)
-
-
 def matches(asked: EventFilter, event: AuditEvent) -> bool:
     """Return whether an event matches a filter."""
     return (
-        (asked.since is None or event.at >= asked.since)
-        and (asked.until is None or event.at < asked.until)
+        (asked.since is None or moment(event.time) >= asked.since)
+        and (asked.until is None or moment(event.time) < asked.until)
         and event.action.startswith(asked.action)
         and asked.actor in ("", event.actor)
         and asked.address in ("", event.address)

@@ -19,17 +19,18 @@ import os
 import re
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import structlog
+from msgspec.structs import replace
 
-from ams.core.clock import DAY, Clock, Milliseconds, publish_time
+from ams.core.clock import DAY, Clock, Milliseconds
 from ams.core.errors import OUTCOME_UNKNOWN, AmsError
 from ams.core.rate import LoginLimit
 from ams.core.retention_clock import RetentionClock
 from ams.core.supervisor import Supervisor, Ticker
-from ams.storage.audit.event import DONE, FAILED, LOGIN, AuditEvent, decode_event, encode_event, new_event
+from ams.storage.audit.event import DONE, FAILED, LOGIN, AuditEvent, decode_event, encode_event, new_event, sanitize
 from ams.storage.audit.records import AuditRecords
 from ams.storage.free_space import UNLIMITED, FreeSpace
 
@@ -103,7 +104,7 @@ class Trail:
 
         Repeated refusals and failures of a user or address are only counted; on a nearly full disk also changes.
         """
-        event = event.sanitized()
+        event = sanitize(event)
         repeats = self._repeats_of(event)
         if repeats is not None:
             await self._flush_if_over()
@@ -199,7 +200,6 @@ class Trail:
             await logger.ainfo("audit.pruned", events=gone, older_than_days=self._days)
 
     async def _copy_rotated_file(self) -> None:
-        """Copy the rest of a file that was rotated since the last write to the table."""
         path = f"{self._path}.1"  # as logrotate names it
         if not await asyncio.to_thread(os.path.isfile, path):
             return
@@ -216,13 +216,11 @@ class Trail:
 
     async def _find_in_table(self, path: str) -> int:
         """Return the start of the last portion whose first event is in the table, or 0."""
-        for position, events in portions_from_the_end(path):
-            try:
-                if events and await self._records.holds(events[:1]):
+        with contextlib.suppress(AmsError):
+            for position, events in portions_from_the_end(path):
+                if events and await self._records.holds(events[0]):
                     return position
-            except AmsError:
-                return 0  # add the whole file again; existing events are skipped
-        return 0
+        return 0  # add the whole file again; existing events are skipped
 
 
 def _sync_and_close(handle: int) -> None:
@@ -253,10 +251,9 @@ class LineFile:
         assert self._handle is not None
         line = (b"\n" if self._is_torn else b"") + encode_event(event)
         self._is_torn = True
-        if os.write(self._handle, line) == len(line):
-            self._is_torn = False
-            return
-        raise OSError("only a part of the line could be written")
+        self._is_torn = os.write(self._handle, line) < len(line)
+        if self._is_torn:
+            raise OSError("only a part of the line could be written")
 
     def open(self, position: int = 0) -> None:
         """Open or create the file, to be read from `position` on. Raises `OSError`."""
@@ -330,7 +327,6 @@ class _TrailReader:
 
 
 def _whole_lines(handle: int, position: int) -> Iterator[tuple[bytes, int]]:
-    """Yield complete lines and their end positions."""
     rest = b""
     while block := os.pread(handle, BLOCK_BYTES, position + len(rest)):
         *lines, rest = (rest + block).split(b"\n")
@@ -340,10 +336,9 @@ def _whole_lines(handle: int, position: int) -> Iterator[tuple[bytes, int]]:
 
 
 def _event(line: bytes) -> list[AuditEvent]:
-    """Return the event of a line; empty for a truncated line."""
     try:
         return [decode_event(line)]
-    except ValueError:
+    except ValueError:  # a truncated line
         return []
 
 
@@ -360,20 +355,13 @@ def portions_from_the_end(path: str) -> Iterator[tuple[int, Sequence[AuditEvent]
         handle = file.fileno()
         end = os.fstat(handle).st_size
         while end > 0:
-            begin = _line_begin(handle, max(end - BLOCK_BYTES, 0))
+            begin = max(end - BLOCK_BYTES, 0)
+            if begin:  # the next line begins there
+                _, begin = next(_whole_lines(handle, begin - 1), (b"", end))
             if begin >= end:  # the line is longer than a block
                 begin = 0
             yield begin, [event for line, at in _whole_lines(handle, begin) if at <= end for event in _event(line)]
             end = begin
-
-
-def _line_begin(handle: int, position: int) -> int:
-    """Return the position of the first line start at or after `position`."""
-    if position == 0:
-        return 0
-    for _, end in _whole_lines(handle, position - 1):
-        return end
-    return os.fstat(handle).st_size
 
 
 NO_SOURCE = ""
@@ -381,11 +369,9 @@ NO_SOURCE = ""
 
 @dataclass(slots=True)
 class _Minute:
-    """Events of one source and action in a minute."""
-
     times: int = 0
     more: AuditEvent | None = None  # aggregate of the events beyond the first few
-    since: Milliseconds = Milliseconds(0)  # time of the first of these
+    since: str = ""  # time of the first of these
 
 
 class _Repeats:
@@ -412,7 +398,7 @@ class _Repeats:
             return True
         more = minute.more or event
         if minute.more is None:
-            minute.since = event.at
+            minute.since = event.time
         if self._are_changes:
             reason = event.reason if event.reason == more.reason else ""
             event = replace(event, resource=_common_path(event.resource, more.resource), reason=reason)
@@ -429,10 +415,10 @@ class _Repeats:
         minutes, self._minutes = self._minutes, {}
         return [self._summarise(minute.more, minute.since) for minute in minutes.values() if minute.more is not None]
 
-    def _summarise(self, event: AuditEvent, since: Milliseconds) -> AuditEvent:
+    def _summarise(self, event: AuditEvent, since: str) -> AuditEvent:
         if not self._are_changes or event.times == 1:
             return event
-        first = f"the first at {publish_time(since)}"
+        first = f"the first at {since}"
         return replace(event, reason=f"{first}; {event.reason}" if event.reason else first)
 
 
@@ -452,24 +438,11 @@ class FailedLogins:
         self._service, self._trail, self._clock, self.attempts = service, trail, clock, attempts
 
     async def record_failure(
-        self,
-        address: str,
-        *,
-        code: int,
-        reason: str,
-        resource: str,
-        actor: str = "",
-        request: str = "",
-        is_counted: bool = True,
+        self, address: str, *, code: int, resource: str, is_counted: bool = True, **said: str
     ) -> None:
-        """Record a failed login; `actor` is the claimed name, if any.
-
-        It counts against the address unless `is_counted` is false, as for a login that the limit refused.
-        """
+        """Record a failed login; it counts against the address if `is_counted`. `said` is as for `new_event`."""
         if is_counted:
             self.attempts.count_failure(address)
-        event = new_event(
-            self._clock.wall(), self._service, LOGIN, resource, code=code, actor=actor, address=address,
-            reason=reason, request=request,
-        )  # fmt: skip
+        now = self._clock.wall()
+        event = new_event(now, self._service, LOGIN, resource, code=code, address=address, **said)
         await self._trail.record(event)

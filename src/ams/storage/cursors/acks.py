@@ -20,7 +20,7 @@ all messages below are done. This module has the state above the floor.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple, Protocol, TypeVar, overload
+from typing import NamedTuple, Protocol, TypeVar
 
 from pyroaring import BitMap64
 
@@ -30,6 +30,7 @@ from ams.core.offsets import Range, bitmap_of, first_missing
 from ams.storage.cursors.base import Cursors
 
 _NO_END = 2**64 - 1
+H = TypeVar("H", bound="Horizon | None")
 T = TypeVar("T")
 
 
@@ -68,15 +69,11 @@ class AckUpdate(NamedTuple):
     taken_back: Mapping[Offset, Mark] = {}  # the new marks
 
 
-class Acks(Protocol):
-    """Acknowledgements of parallel subscriptions; the module's docstring is the contract."""
+class CursorStore(Cursors, Protocol):
+    """Cursors, and acknowledgements of parallel subscriptions; the module's docstring is the contract."""
 
     async def take_over(self, subscription: SubscriptionId, topic: TopicId) -> AckProgress:
-        """Begin a run, durably, and return the stored progress. A new topic id resets it to offset 0.
-
-        Raises:
-            TopicGone: the topic was deleted (stores of several nodes only).
-        """
+        """Begin a run, durably; return the stored progress, reset to 0 on another topic. May raise `TopicGone`."""
 
     async def progress(self, subscription: SubscriptionId) -> AckProgress:
         """Return the stored progress without beginning a run; for ordered subscriptions too."""
@@ -85,14 +82,7 @@ class Acks(Protocol):
         """Store a change; durable when it returns. Returns False and stores nothing if epoch or run is old."""
 
     async def restore(self, subscription: SubscriptionId, topic: TopicId, floor: Offset, done: BitMap64) -> int | None:
-        """Restore a snapshot, durably, and return the new epoch; None if the cursor is on another topic.
-
-        Failures and horizon are reset. The run stays.
-        """
-
-
-class CursorStore(Cursors, Acks, Protocol):
-    """Both protocols together: every engine implements this."""
+        """Restore a snapshot, durably; the run stays. Returns the new epoch; None if the cursor is on another topic."""
 
 
 def empty_progress(floor: Offset, epoch: int, run: int) -> AckProgress:
@@ -190,14 +180,12 @@ def copy_progress(progress: AckProgress) -> AckProgress:
     return progress._replace(done=progress.done.copy(), failures=failures, taken_back=taken_back)
 
 
-@overload
-def join_horizons(one: Horizon | None, other: Horizon) -> Horizon: ...
-@overload
-def join_horizons(one: Horizon | None, other: Horizon | None) -> Horizon | None: ...
-def join_horizons(one: Horizon | None, other: Horizon | None) -> Horizon | None:
+def join_horizons(one: Horizon | None, other: H) -> Horizon | H:
     """Return a horizon that covers both."""
-    if one is None or other is None:
-        return one or other
+    if one is None:
+        return other
+    if other is None:
+        return one
     return Horizon(max(one.below, other.below), max(one.until, other.until))
 
 

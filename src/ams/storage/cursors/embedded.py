@@ -15,7 +15,7 @@ from typing import Protocol, Self
 import structlog
 from pyroaring import BitMap64
 
-from ams.core.clock import Clock, Milliseconds, SystemClock
+from ams.core.clock import Clock, Milliseconds
 from ams.core.errors import (
     OUTCOME_UNKNOWN,
     CursorsUnavailable,
@@ -27,17 +27,10 @@ from ams.core.errors import (
 from ams.core.names import Offset, SubscriptionId, TopicId
 from ams.core.supervisor import Supervisor
 from ams.storage.cursors import acks, base
+from ams.storage.cursors import embedded_rows as rows
 from ams.storage.cursors.acks import AckProgress, AckUpdate
 from ams.storage.cursors.base import NO_HAND_OUT, Cursor, Grace, Oldest, Outstanding, Position, TopicOffset
-from ams.storage.cursors.embedded_rows import (
-    AckChange,
-    CursorChangeGroup,
-    CursorState,
-    OnDisk,
-    encode_group,
-    encode_image,
-    replay,
-)
+from ams.storage.cursors.embedded_rows import AckChange, CursorChangeGroup, CursorState, OnDisk
 
 PART = "memory of the cursors"
 _MAX_QUIET_MS = Milliseconds(2**62)
@@ -85,22 +78,11 @@ class EmbeddedCursors:
         self._has_failed = False
 
     @classmethod
-    async def open(
-        cls,
-        journal: Journal,
-        *,
-        ends: Mapping[TopicId, Offset],
-        clock: Clock | None = None,
-        supervisor: Supervisor | None = None,
-    ) -> Self:
-        """Restore the cursors from a journal. Raises `Unusable`.
-
-        Args:
-            ends: ends of all topics; a cursor beyond the end of its topic is moved back to it, with a warning.
-        """
-        cursors = cls(journal, clock or SystemClock(), supervisor or Supervisor())
+    async def open(cls, journal: Journal, ends: Mapping[TopicId, Offset], clock: Clock, supervisor: Supervisor) -> Self:
+        """Restore the cursors; those beyond the `ends` of their topics move back to it. Raises `Unusable`."""
+        cursors = cls(journal, clock, supervisor)
         try:
-            stored, cursors._gone = await asyncio.to_thread(replay, journal.read())
+            stored, cursors._gone = await asyncio.to_thread(rows.replay, journal.read())
         except ValueError as error:
             raise Unusable(f"the log holds {error}; restore it or move it away") from error
         cursors._settled_gone = cursors._gone
@@ -286,7 +268,6 @@ class EmbeddedCursors:
         await self._join(entry)
 
     def _reset_acks(self, entry: CursorState, before: CursorState | None, cursor: Cursor) -> None:
-        """Reset the acknowledgements of a parallel subscription whose cursor seeks."""
         if before is not None and before.progress is not None:
             entry.progress = acks.apply_seek(before.progress, cursor.offset, cursor.generation)
             self._note_acks(entry.subscription, AckChange(entry.progress, anew=True))
@@ -317,7 +298,7 @@ class EmbeddedCursors:
         self._group = CursorChangeGroup()
         before = {each: entry.settled_progress for each in group.acks if (entry := self._on_disk(each)) is not None}
         try:
-            self._journal.submit(encode_group(group, before, self._gone), partial(self._end_group, group))
+            self._journal.submit(rows.encode_group(group, before, self._gone), partial(self._end_group, group))
         except Exception as error:  # any error: waiting callers must get a result
             self._undo_group(group, error)
 
@@ -385,7 +366,7 @@ class EmbeddedCursors:
                 states[key] = OnDisk(entry.disk, entry.settled_progress)
             if number % _CURSORS_PER_TURN == _CURSORS_PER_TURN - 1:
                 await asyncio.sleep(0)
-        return partial(encode_image, states, lost)
+        return partial(rows.encode_image, states, lost)
 
     def _load(self, stored: Mapping[SubscriptionId, OnDisk], ends: Mapping[TopicId, Offset]) -> None:
         wall, now = self._clock.wall(), self._clock.monotonic()

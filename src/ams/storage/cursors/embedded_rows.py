@@ -14,11 +14,11 @@ from typing import NamedTuple
 import msgspec
 
 from ams.core.clock import Milliseconds
+from ams.core.coalescing import answer_future
 from ams.core.names import Offset, SubscriptionId, TopicId
 from ams.storage.cursors import acks, base, entries
 from ams.storage.cursors.acks import AckProgress
 from ams.storage.cursors.base import Cursor
-from ams.storage.cursors.entries import CursorEntry
 
 _SLICE = 256  # subscriptions per body of an image: encoding one holds the GIL
 
@@ -115,12 +115,7 @@ class CursorChangeGroup:
     def end(self, error: Exception | None = None) -> None:
         """Complete all waiting futures."""
         for each in self.waiting:
-            if each.done():
-                continue
-            if error is None:
-                each.set_result(None)
-            else:
-                each.set_exception(error)
+            answer_future(each, error)
 
 
 class OnDisk(NamedTuple):
@@ -157,7 +152,7 @@ def encode_image(states: Mapping[SubscriptionId, OnDisk], lost: int) -> Iterator
 def replay(bodies: Iterable[bytes]) -> tuple[dict[SubscriptionId, OnDisk], int]:
     """Replay bodies; return the cursors, and the lost messages of deleted ones. Raises `ValueError`."""
     rows: dict[str, _StoredRow] = {}
-    found: dict[str, list[CursorEntry]] = {}
+    found: dict[str, list[bytes]] = {}
     lost = 0
     for body in bodies:
         try:
@@ -174,7 +169,7 @@ def replay(bodies: Iterable[bytes]) -> tuple[dict[SubscriptionId, OnDisk], int]:
             if entry.clears:
                 own.clear()
             if entry.data:
-                own.append(CursorEntry(len(own), entry.data))
+                own.append(entry.data)
     return {SubscriptionId(key): _decode_row(row, found.get(key, ())) for key, row in rows.items()}, lost
 
 
@@ -192,7 +187,7 @@ def _encode_entry(key: SubscriptionId, before: AckProgress | None, change: AckCh
     return None if data is None else _StoredEntry(key, False, data)
 
 
-def _decode_row(row: _StoredRow, found: Sequence[CursorEntry]) -> OnDisk:
+def _decode_row(row: _StoredRow, found: Sequence[bytes]) -> OnDisk:
     """Raise `ValueError` that names the subscription, if an entry is damaged."""
     cursor = Cursor(TopicId(row.topic), Offset(row.offset), row.generation, lost=row.lost)
     progress = None

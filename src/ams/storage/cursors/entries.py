@@ -14,7 +14,7 @@ before a seek and are ignored, so a seek writes nothing here.
 """
 
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -47,19 +47,12 @@ class _Entry(msgspec.Struct, Generic[Done], array_like=True, frozen=True):
 _TYPES: Mapping[bytes, Any] = {_DELTA: _Entry[list[int]], _IMAGE: _Entry[bytes]}  # ranges; a bitmap
 
 
-class CursorEntry(NamedTuple):
-    """An entry and its sequence number within the subscription."""
-
-    number: int
-    data: bytes
-
-
 class StoredProgress(NamedTuple):
     """A progress and statistics of its stored entries."""
 
     progress: AckProgress
     entries: int = 0  # including those of other epochs
-    number: int = 0  # of the newest one
+    number: int = 0  # sequence number of the newest one
     size: int = 0  # bytes of the deltas
     is_stale: bool = False  # whether there are entries of another epoch
 
@@ -68,7 +61,7 @@ class EntryUpdate(NamedTuple):
     """Rows to delete and insert so that the store matches the new progress."""
 
     clears: bool  # whether to delete all earlier entries
-    entry: CursorEntry | None
+    entry: bytes | None  # `after` has its number
     after: StoredProgress
 
 
@@ -79,21 +72,19 @@ def next_write(kept: StoredProgress, progress: AckProgress) -> EntryUpdate:
     number = kept.number + 1
     is_due = kept.entries >= MAX_DELTAS or kept.size >= MAX_DELTA_BYTES
     if is_due or kept.is_stale or kept.progress.epoch != progress.epoch:
-        entry = CursorEntry(number, image(progress))
-        return EntryUpdate(kept.entries > 0, entry, StoredProgress(progress, 1, number))
+        return EntryUpdate(kept.entries > 0, image(progress), StoredProgress(progress, 1, number))
     data = delta(kept.progress, progress)
     if data is None:
         return EntryUpdate(False, None, kept._replace(progress=progress))
     after = StoredProgress(progress, kept.entries + 1, number, kept.size + len(data))
-    return EntryUpdate(False, CursorEntry(number, data), after)
+    return EntryUpdate(False, data, after)
 
 
-def replay_entries(start: AckProgress, entries: Iterable[CursorEntry]) -> StoredProgress:
-    """Apply entries to the floor, epoch and run of `start`. Raises `ValueError` for damaged entries."""
-    progress, count, newest, size, is_stale = start, 0, 0, 0, False
+def replay_entries(start: AckProgress, entries: Sequence[bytes], number: int = 0) -> StoredProgress:
+    """Apply entries, up to this number, to floor, epoch and run of `start`. Raises `ValueError` for damaged entries."""
+    progress, size, is_stale = start, 0, False
     deltas: list[AckUpdate] = []
-    for number, data in entries:
-        count, newest = count + 1, number
+    for data in entries:
         found = _decode_entry(data)
         if found.epoch != start.epoch:
             is_stale = True
@@ -104,7 +95,8 @@ def replay_entries(start: AckProgress, entries: Iterable[CursorEntry]) -> Stored
         else:
             deltas.append(_change(_ranges(found.done), found))
             size += len(data)
-    return StoredProgress(acks.apply_update(progress, acks.join_changes(deltas)), count, newest, size, is_stale)
+    progress = acks.apply_update(progress, acks.join_changes(deltas))
+    return StoredProgress(progress, len(entries), number, size, is_stale)
 
 
 def image(progress: AckProgress) -> bytes:

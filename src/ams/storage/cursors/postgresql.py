@@ -24,7 +24,7 @@ import structlog
 from pyroaring import BitMap64
 
 from ams.core.clock import Milliseconds, SystemClock
-from ams.core.coalescing import BatchedRequest
+from ams.core.coalescing import BatchedRequest, answer_future
 from ams.core.errors import OUTCOME_UNKNOWN, AmsError, CursorsUnavailable, SubscriptionGone, TopicGone, Unusable
 from ams.core.names import Offset, SubscriptionId, TopicId
 from ams.storage import postgresql
@@ -63,15 +63,6 @@ class CursorCall(Generic[V]):
     unsure: bool = False
     """The answer of the database was lost. The retry always writes, because reads may show an older state."""
 
-    def finish(self, outcome: Any) -> None:
-        """Answer, unless the caller was cancelled."""
-        if self.answer.done():
-            return
-        if isinstance(outcome, AmsError):
-            self.answer.set_exception(outcome)
-        else:
-            self.answer.set_result(outcome)
-
 
 Calls = Mapping[SubscriptionId, Sequence[CursorCall[V]]]
 
@@ -92,7 +83,7 @@ class AppliedCalls(NamedTuple, Generic[V]):
     def finish(self) -> None:
         """Answer all calls."""
         for call, outcome in zip(self.calls, self.outcomes, strict=True):
-            call.finish(outcome)
+            answer_future(call.answer, outcome)
 
 
 def apply_calls(row: TableRow[V], calls: Sequence[CursorCall[V]]) -> AppliedCalls[V]:
@@ -146,14 +137,12 @@ class Mover(Generic[V]):
         step: Callable[[V], tuple[V, T]],
         *,
         series: int | None = None,
-        found: Callable[[V], T] | None = None,
+        found: Callable[[V], Any] = lambda _: True,
         refused: T | None = None,
     ) -> T:
         """Do one atomic step; return its answer when the move is stored. `CursorCall` explains the other arguments."""
         give_up = self._loop.time() + postgresql.CALL_SECONDS
-        call: CursorCall[V] = CursorCall(step, give_up, self._loop.create_future(), series, refused=refused)
-        if found is not None:
-            call.found = found
+        call = CursorCall(step, give_up, self._loop.create_future(), series, found, refused)
         self._waiting.setdefault(subscription, []).append(call)
         if self._running is None:
             self._running = asyncio.create_task(self._send_waiting(), name="ams-cursors-move")
@@ -199,10 +188,11 @@ class Mover(Generic[V]):
                 self._retry(calls)
             except CursorsUnavailable as error:
                 for call in chain.from_iterable(calls.values()):
-                    call.finish(CursorsUnavailable(OUTCOME_UNKNOWN) if call.unsure else error)
+                    answer_future(call.answer, CursorsUnavailable(OUTCOME_UNKNOWN) if call.unsure else error)
             except Exception:  # a defect: waiting callers must get an answer
                 log.exception("cursors.failed")
-                _finish(chain.from_iterable(calls.values()), CursorsUnavailable())
+                for call in chain.from_iterable(calls.values()):
+                    answer_future(call.answer, CursorsUnavailable())
         self._running = None
 
     async def _send(self, calls: Calls[V]) -> None:
@@ -213,7 +203,8 @@ class Mover(Generic[V]):
             known = await self._connection.run(lambda link, _: self._read(link, self._time, doubtful), give_up)
             for subscription in doubtful.keys() - known.keys():
                 self.forget(subscription)
-                _finish(calls[subscription], SubscriptionGone())
+                for call in calls[subscription]:
+                    answer_future(call.answer, SubscriptionGone())
             for subscription, made in _fold_calls(doubtful, known).items():
                 self.note_row(subscription, made.before)
                 if made.moves:
@@ -253,11 +244,6 @@ class Mover(Generic[V]):
 
 def _fold_calls(calls: Calls[V], known: Mapping[SubscriptionId, TableRow[V]]) -> dict[SubscriptionId, AppliedCalls[V]]:
     return {each: apply_calls(known[each], waiting) for each, waiting in calls.items() if each in known}
-
-
-def _finish(calls: Iterable[CursorCall[V]], outcome: object) -> None:
-    for call in calls:
-        call.finish(outcome)
 
 
 class PostgresCursors:
@@ -361,18 +347,13 @@ class PostgresCursors:
         return standing.lost + acks.count_lost(standing.progress, kept_from)
 
     async def lost_in_all(self, oldest: Oldest, least: int = 0) -> int:
-        async def attempt(connection: Connection, _: float) -> int:
-            found = await rows.lost_in_all(connection, self._time, oldest, least)
-            if found is None:  # another node counted meanwhile
-                raise Interrupted
-            return found
-
-        return await self._ask(self._reading.insist(attempt))
+        counting = self._reading.insist(lambda link, _: rows.lost_in_all(link, self._time, oldest, least))
+        return await self._ask(counting)
 
     async def retain(self, subscription: SubscriptionId, generation: int, oldest: Offset) -> Position:
         def step(standing: CursorStanding) -> tuple[CursorStanding, Position]:
             moved = rows.raise_floor(standing, oldest) if standing.progress.epoch == generation else standing
-            return moved, rows.position_of(moved)
+            return moved, Position(moved.progress.floor, moved.progress.epoch, moved.lost)
 
         return await self._settle(subscription, step)
 

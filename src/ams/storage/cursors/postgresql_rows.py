@@ -21,11 +21,11 @@ from ams.core.clock import Clock, Milliseconds
 from ams.core.errors import Damaged, Unusable
 from ams.core.names import Offset, SubscriptionId, TopicId, topic_id_text
 from ams.storage import postgresql
-from ams.storage.cursors import acks, base, entries
+from ams.storage.cursors import acks, entries
 from ams.storage.cursors.acks import AckProgress
-from ams.storage.cursors.base import Cursor, CursorHandOut, Oldest, Position
-from ams.storage.cursors.entries import CursorEntry, StoredProgress
-from ams.storage.postgresql import Connection
+from ams.storage.cursors.base import Cursor, CursorHandOut, Oldest
+from ams.storage.cursors.entries import StoredProgress
+from ams.storage.postgresql import Connection, Interrupted
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -130,12 +130,7 @@ class DatabaseTime:
         self._ahead = 0  # the database's time minus our monotonic clock, in milliseconds
 
     def note(self, now: int, asked: Milliseconds) -> None:
-        """Correct the estimate by an answer.
-
-        Args:
-            now: the database's time in the answer, in milliseconds since the epoch.
-            asked: our monotonic time before the question (`moment`).
-        """
+        """Correct the estimate by an answer: the database's time, and our time (`moment`) before the question."""
         self._ahead = min(max(self._ahead, now - self._clock.monotonic()), now - asked)
 
     def now(self) -> Milliseconds:
@@ -298,13 +293,7 @@ def raise_floor(standing: CursorStanding, oldest: Offset) -> CursorStanding:
     lost = standing.lost + acks.count_lost(progress, oldest)
     if acks.is_parallel(progress):
         return standing._replace(progress=acks.raise_floor(progress, oldest), lost=lost)
-    cursor = base.retain(Cursor(standing.topic, progress.floor, progress.epoch), oldest)
-    return standing._replace(progress=acks.apply_seek(progress, cursor.offset, cursor.generation), lost=lost)
-
-
-def position_of(standing: CursorStanding) -> Position:
-    """Return the position that a pull needs."""
-    return Position(standing.progress.floor, standing.progress.epoch, standing.lost)
+    return standing._replace(progress=acks.apply_seek(progress, oldest, progress.epoch + 1), lost=lost)
 
 
 async def read_standings(
@@ -345,7 +334,7 @@ async def write_standings(
         "versions": pg_array(row.version for row in after.values()),
         "clears": [write.clears for write in writes],
         "numbers": pg_array(write.after.number for write in writes),
-        "entries": [write.entry and write.entry.data for write in writes],
+        "entries": [write.entry for write in writes],
         "expires": time.after(seconds),
     }
     written = await _fetch(connection, time, _WRITE_STANDINGS, values)
@@ -356,9 +345,9 @@ def replay_entries(
     subscription: SubscriptionId, start: AckProgress, found: Iterable[tuple[int | None, bytes]]
 ) -> tuple[StoredProgress, str]:
     """Replay rows of entries (number and data; None: no entry); return the result, and any damage as text."""
-    stored = [CursorEntry(number, data) for number, data in found if number is not None]
+    stored = {number: data for number, data in found if number is not None}  # in order
     try:
-        return entries.replay_entries(start, stored), ""
+        return entries.replay_entries(start, [*stored.values()], max(stored, default=0)), ""
     except ValueError as error:
         return StoredProgress(start), f"the cursors' tables hold of subscription {subscription} {error}"
 
@@ -390,8 +379,8 @@ RETURNING lost + total.cursors - %(done)s, {NOW_MS}
 """
 
 
-async def lost_in_all(connection: Connection, time: DatabaseTime, oldest: Oldest, least: int) -> int | None:
-    """Return and store the total of lost messages, at least `least`; None: another node counted, try again."""
+async def lost_in_all(connection: Connection, time: DatabaseTime, oldest: Oldest, least: int) -> int:
+    """Return and store the total of lost messages, at least `least`. Raises `Interrupted` if another node counted."""
     values: dict[str, Any] = {"topics": pg_array(topic.hex() for topic in oldest), "oldest": pg_array(oldest.values())}
     rows = await _fetch(connection, time, _LOST, values, binary=True)
     cursors, gone, *_ = rows[0]
@@ -405,4 +394,6 @@ async def lost_in_all(connection: Connection, time: DatabaseTime, oldest: Oldest
         return int(cursors - done + gone)
     kept_lost = {**values, "least": least, "done": done, "cursors": cursors}
     found = await _fetch(connection, time, _KEEP_LOST, kept_lost)
-    return int(found[0][0]) if found else None
+    if not found:
+        raise Interrupted
+    return int(found[0][0])

@@ -5,12 +5,13 @@ Work runs in a thread as one transaction, on SQLite (`ams.storage.database.sqlit
 """
 
 import asyncio
-from collections.abc import Callable
+import base64
+from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sqlalchemy import URL, Connection, Delete, Executable, Insert, Row, Select, Table, Update, insert, select
+from sqlalchemy import URL, Connection, Delete, Executable, Insert, Row, Select, Update, insert, select
 
-from ams.core.errors import RegistryUnavailable, Unusable
+from ams.core.errors import InvalidInput, RegistryUnavailable, Unusable
 from ams.storage.database.invalidation import Invalidation, Invalidations
 from ams.storage.database.schema import DatabaseSchema, Work, prepare, reason
 from ams.storage.database.sqlite import SqliteStore
@@ -48,10 +49,6 @@ class Database:
             missing = "registry names PostgreSQL, whose driver is missing: install argo-messaging[postgres]"
             raise Unusable(missing) from None
         self._store = postgresql.PostgresStore(url, schema, password, self.invalidations)
-
-    async def prepare(self, work: Work[T]) -> T:
-        """Run the work that creates or migrates the tables, on one node at a time. Raises `RegistryUnavailable`."""
-        return await self._store.prepare(work)
 
     async def listen(self) -> None:
         """Start to receive changes of other nodes. With PostgreSQL, caches are disabled before."""
@@ -91,20 +88,18 @@ class Database:
             NotFound: a project is deleted.
             RegistryUnavailable: the database does not answer, or its disk is full.
         """
-        writing = asyncio.ensure_future(self._store.write(work, forgets, large=large, grows=grows))
-        writing.add_done_callback(lambda _: self.invalidations.apply(forgets))
-        return await self._finish_write(writing)
+        return await self._finish_write(self._store.write(work, forgets, large=large, grows=grows), forgets)
 
     async def put(self, work: Work[T], *, grows: bool = False) -> T:
         """Run one idempotent statement and commit it; cheaper than `write`. Raises as `write`."""
-        return await self._finish_write(asyncio.ensure_future(self._store.put(work, grows=grows)))
+        return await self._finish_write(self._store.put(work, grows=grows))
 
     async def in_turn(self, work: Work[T], turn: int) -> T:
         """Run work and commit it; work of the same `turn` (lock key) runs on one node at a time. Raises as `write`.
 
         Cheaper than `write` for work that often conflicts with itself. It may run again after it was committed.
         """
-        return await self._finish_write(asyncio.ensure_future(self._store.in_turn(work, turn)))
+        return await self._finish_write(self._store.in_turn(work, turn))
 
     async def require_room(self) -> None:
         """Raise `RegistryUnavailable` while growth is refused; to check before creating something elsewhere."""
@@ -115,16 +110,16 @@ class Database:
         """Known reason why the database is unavailable; None if available, as always for SQLite."""
         return None if self.invalidations.is_trusted else "PostgreSQL does not answer"
 
-    async def run_long(self, work: Work[T]) -> T:
-        """Run work on the whole database, once, without time limit; migrations are locked out.
+    async def run_long(self, work: Work[T], *, waits: bool = True) -> T:
+        """Run work on a whole database that no node serves, or migrate it: once, one at a time, without time limit.
 
-        For an installation that no node serves. Raises `RegistryUnavailable` and errors of the work.
+        Raises `RegistryUnavailable`, without `waits` also if other such work goes on, and errors of the work.
         """
-        return await self._finish_write(asyncio.ensure_future(self._store.prepare(work, waits=True)))
+        return await self._finish_write(self._store.run_long(work, waits=waits))
 
     async def alone(self, work: Work[T]) -> T:
         """Run work and commit it; raise `Unusable` if another node serves. Caches are not used afterwards."""
-        return await self._finish_write(asyncio.ensure_future(self._store.alone(work)))
+        return await self._finish_write(self._store.alone(work))
 
     async def close(self) -> None:
         """Finish accepted work and close all connections."""
@@ -132,10 +127,12 @@ class Database:
             await asyncio.wait(self._writing)
         await self._store.close()
 
-    async def _finish_write(self, writing: "asyncio.Future[T]") -> T:
+    async def _finish_write(self, write: Coroutine[Any, Any, T], forgets: Sequence[Invalidation] = ()) -> T:
         """Wait for a write, which continues if the caller is cancelled."""
+        writing = asyncio.ensure_future(write)
         self._writing.add(writing)
         writing.add_done_callback(self._writing.discard)
+        writing.add_done_callback(lambda _: self.invalidations.apply(forgets))
         return await asyncio.shield(writing)
 
 
@@ -145,37 +142,46 @@ def first(connection: Connection, query: Executable, make: Callable[[Row[Any]], 
     return None if row is None else make(row)
 
 
+def page_token(*numbers: int) -> str:
+    """Encode the token of the page that begins with the item of these numbers."""
+    return base64.b64encode(".".join(map(str, numbers)).encode()).decode("ascii")
+
+
+def page_start(token: str, count: int = 1) -> list[int]:
+    """Parse the numbers of a token. Raises `InvalidInput` "Invalid page token"."""
+    try:
+        numbers = base64.b64decode(token, validate=True).split(b".")
+    except ValueError:
+        numbers = []
+    if len(numbers) != count or not all(each.isdigit() and len(each) <= 18 for each in numbers):
+        raise InvalidInput("Invalid page token")
+    return [int(each) for each in numbers]
+
+
 def is_postgresql(url: str) -> bool:
     """Return whether this is a PostgreSQL URL."""
     return url.startswith(("postgresql://", "postgres://"))
 
 
 async def open_database(
-    url: str,
-    schema: DatabaseSchema,
-    keys: Table,
-    fingerprint: str,
-    *,
-    other_key: str,
-    password: str = "",
-    space: FreeSpace = UNLIMITED,
+    url: str, schema: DatabaseSchema, fingerprint: str, *, password: str = "", space: FreeSpace = UNLIMITED
 ) -> Database:
-    """Open the database at `url`; the table `keys` holds the fingerprint of the key of its secrets.
+    """Open the database at `url`; `fingerprint` is that of the key of its secrets.
 
-    Raises `Unusable` if it is foreign or has another key (text `other_key`), or `RegistryUnavailable`.
+    Raises `Unusable` if it is foreign or has another key, or `RegistryUnavailable`.
     """
     database = Database(url, schema, space, password=password)
 
     def prepare_and_compare(connection: Connection) -> None:
         prepare(connection, schema)
-        known = connection.scalar(select(keys.c.fingerprint))
+        known = connection.scalar(select(schema.keys.c.fingerprint))
         if known is None:
-            connection.execute(insert(keys).values(fingerprint=fingerprint))
+            connection.execute(insert(schema.keys).values(fingerprint=fingerprint))
         elif known != fingerprint:
-            raise Unusable(other_key)
+            raise Unusable(schema.other_key)
 
     try:
-        await database.prepare(prepare_and_compare)
+        await database.run_long(prepare_and_compare, waits=False)
         await database.listen()
     except RegistryUnavailable as error:
         await database.close()

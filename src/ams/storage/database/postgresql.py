@@ -105,11 +105,8 @@ class PostgresStore:
         is_old = schema.outcomes.c.made_at < func.now() - text("interval '1 hour'")
         self._pruning = delete(schema.outcomes).where(is_old)
 
-    async def prepare(self, work: Work[T], *, waits: bool = False) -> T:
-        """Run the work that creates or migrates the tables: once, on one node at a time, without time limit.
-
-        Raises `RegistryUnavailable`; without `waits` also if another node holds the lock for `LOCK_SECONDS`.
-        """
+    async def run_long(self, work: Work[T], *, waits: bool) -> T:
+        """Run work as `Database.run_long` does; without `waits` it waits for the lock for `LOCK_SECONDS`."""
         try:
             await postgresql.require_sessions(self._to)
         except psycopg.Error as error:
@@ -253,13 +250,11 @@ class PostgresStore:
     def _is_committed(self, connection: Connection, asked: CommitAttempt[T]) -> bool:
         """Return whether an attempt was committed. Raises `TransientFailure` while it is still running."""
         try:
-            is_under_way = connection.scalar(_TRANSACTION_STATE, {"number": asked.number}) == "in progress"
+            if connection.scalar(_TRANSACTION_STATE, {"number": asked.number}) == "in progress":
+                raise TransientFailure(away=False, since=time.monotonic())
         except DBAPIError as error:
             if driver_error(error).sqlstate != _UNKNOWN_TRANSACTION:
                 raise
-            is_under_way = False
-        if is_under_way:
-            raise TransientFailure(away=False, since=time.monotonic())
         outcomes = self._schema.outcomes
         return connection.scalar(select(outcomes.c.id).where(outcomes.c.id == asked.mark)) is not None
 

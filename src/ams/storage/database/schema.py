@@ -41,6 +41,8 @@ class DatabaseSchema:
     outcomes: sa.Table  # made by `outcomes_table`; only on PostgreSQL
     taken: Mapping[str, str]  # error texts by unique constraint that a client can violate
     absent: str  # error text for a violated foreign key
+    keys: sa.Table  # fingerprint of the key of the secrets
+    other_key: str  # error text for another key
     migrations: str  # path of the migrations for Alembic: `package:folder`
     version: str  # table with the newest applied migration
     head: str  # newest migration

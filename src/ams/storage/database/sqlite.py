@@ -91,7 +91,7 @@ class SqliteStore:
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="registry-writer")
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="registry-reader")
 
-    async def prepare(self, work: Work[T], *, waits: bool = False) -> T:
+    async def run_long(self, work: Work[T], *, waits: bool) -> T:
         return await self.put(work)
 
     async def read(self, work: Work[T]) -> T:
@@ -219,6 +219,5 @@ def _is_full(error: RegistryUnavailable) -> bool:
 
 
 def _free_bytes(connection: Connection) -> int:
-    """Return the bytes of free pages in the file; deletions leave them for reuse."""
     pages, size = (connection.exec_driver_sql(f"PRAGMA {name}").scalar() for name in ("freelist_count", "page_size"))
     return int(pages or 0) * int(size or 0)

@@ -28,19 +28,6 @@ S = TypeVar("S", bound=msgspec.Struct)
 Name = tuple[str, str]  # the name of a project, and of something in it
 
 _FETCH = {"yield_per": 1000}  # rows fetched at a time, to bound memory
-_TABLES: Mapping[type[msgspec.Struct], Table] = {
-    kinds.User: tables.users,
-    kinds.Project: tables.projects,
-    kinds.Membership: tables.memberships,
-    kinds.Schema: tables.schemas,
-    kinds.Revision: tables.schema_revisions,
-    kinds.Topic: tables.topics,
-    kinds.Subscription: tables.subscriptions,
-    kinds.Snapshot: tables.snapshots,
-    kinds.Registration: tables.registrations,
-    kinds.NamedToken: tables.named_tokens,
-    kinds.Binding: tables.bindings,
-}
 
 
 class _Tallies(NamedTuple):
@@ -258,8 +245,8 @@ class RegistryImport:
         self._insert_line(line, id=identity, revision=line.revisions[-1].revision)
         for each in line.revisions:
             size = SchemaContent(each.type, each.payload, each.attributes).bytes
-            made = self._time(each.created_on, line.created_on)
-            self._insert_line(each, schema_id=identity, created_on=made, bytes=size)
+            made = {"created_on": self._time(each.created_on, line.created_on), "bytes": size}
+            self._insert(tables.schema_revisions, schema_id=identity, **msgspec.structs.asdict(each) | made)
 
     @add.register
     def _(self, line: kinds.Topic) -> None:
@@ -324,9 +311,9 @@ class RegistryImport:
         """Added topics by name."""
         return {name: topic_id(identity) for name, identity in self._topics.items()}
 
-    def _insert_line(self, line: msgspec.Struct, **more: Any) -> None:
+    def _insert_line(self, line: Line, **more: Any) -> None:
         """Insert the row of a line; columns are the fields of the same name, except those in `more`."""
-        table = _TABLES[type(line)]
+        table = tables.METADATA.tables[f"{kinds.kind(line)}s"]
         values = {name: getattr(line, name) for name in line.__struct_fields__ if name in table.c}
         self._insert(table, **values | self._origin(line, table) | more)
 
@@ -379,7 +366,6 @@ def _ranges(pairs: Iterable[tuple[int, int]]) -> list[Range]:
 
 
 def _with_secrets(config: PushConfig | None) -> PushConfig | None:
-    """Add new secrets to a push configuration without secrets."""
     if config is None or config.type != HTTP_ENDPOINT:
         return config
     header = config.header_value or (new_token() if config.header_type == AUTOGEN else "")

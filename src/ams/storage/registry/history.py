@@ -34,10 +34,7 @@ class HistoryRow(NamedTuple):
 
 
 class FileHistory:
-    """Rows in their own SQLite file, without syncs, so that nothing else waits for them. Raises `Unavailable`.
-
-    While `space` refuses growth, rows are not written.
-    """
+    """Rows in their own SQLite file, without syncs; not written on a full disk (`space`). Raises `Unavailable`."""
 
     write_minutes = 5  # interval of writes: readers on other nodes see only written rows
 
@@ -78,8 +75,6 @@ class FileHistory:
         await self._run_in_thread(self._connection.close)
 
     async def _run_in_thread(self, work: Callable[[], T]) -> T:
-        """Run on a thread, one at a time. Raises `Unavailable`."""
-
         def alone() -> T:
             with self._one:
                 return work()

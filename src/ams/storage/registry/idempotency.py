@@ -27,7 +27,7 @@ class IdempotencyRecords(Records):
     async def claim(self, topic: TopicId, key: bytes, content: bytes, end: Offset, mark: str) -> Claim | None:
         def work(connection: Connection) -> Claim | None:
             row = _CLAIM.run(
-                connection, clock=self._clock, retention_clock=self._retention_clock, topic=topic_id_text(topic),
+                connection, now=self._clock.wall(), believed=self._retention_clock.wall(), topic=topic_id_text(topic),
                 key=key, content=content, log_end=end, mine=mark,
             ).one()  # fmt: skip
             return None if row.mark == mark else _claim(row)
@@ -41,7 +41,7 @@ class IdempotencyRecords(Records):
         identity = topic_id_text(topic)
 
         def work(connection: Connection) -> Claim | None:
-            row = _FIND_CLAIM.run(connection, retention_clock=self._retention_clock, topic=identity, key=key).first()
+            row = _FIND_CLAIM.run(connection, believed=self._retention_clock.wall(), topic=identity, key=key).first()
             return _claim(row) if row else None
 
         return await self._database.read(work)
@@ -51,7 +51,7 @@ class IdempotencyRecords(Records):
 
         def work(connection: Connection) -> bool:
             _TAKE_OVER.run(
-                connection, clock=self._clock, topic=topic_id_text(topic), key=key, version=claim.version,
+                connection, now=self._clock.wall(), topic=topic_id_text(topic), key=key, version=claim.version,
                 content=content, mine=mark,
             )  # fmt: skip
             return connection.scalar(bearer) == mark
@@ -83,8 +83,8 @@ class IdempotencyRecords(Records):
         youngest = min(ages.values(), default=0)
 
         def work(connection: Connection) -> int:
-            return _DELETE_OLD[connection.dialect.name].run(
-                connection, rows, retention_clock=self._retention_clock, most=PORTION, youngest=youngest
+            return _DELETE_OLD.run(
+                connection, rows, believed=self._retention_clock.wall(), most=PORTION, youngest=youngest
             ).rowcount  # fmt: skip
 
         while await self._database.put(work) >= PORTION:
@@ -129,23 +129,15 @@ _TAKE_OVER = Statement("""
     UPDATE publish_claims SET claimed_at = {now}, version = version + 1, content = :content, mark = :mine
     WHERE topic_id = :topic AND key = :key AND version = :version AND first IS NULL
     """)
-_OLD_CLAIMS = """
-    SELECT old.{row} FROM {{given}}
-    JOIN publish_claims AS old ON old.topic_id = text(0) AND old.claimed_at < {{believed}} - number(1)
-    LIMIT :most
-"""
 # Old rows are deleted by row id, ten times faster than by key. The age is tested again, as a claim may be taken over
 # meanwhile.
-_DELETE_OLD = {
-    "sqlite": Statement(
-        f"DELETE FROM publish_claims WHERE rowid IN ({_OLD_CLAIMS.format(row='rowid')})"  # noqa: S608 - as above
-        " AND claimed_at < {believed} - :youngest"
-    ),
-    "postgresql": Statement(
-        f"DELETE FROM publish_claims WHERE ctid = ANY(ARRAY({_OLD_CLAIMS.format(row='ctid')}))"  # noqa: S608 - as above
-        " AND claimed_at < {believed} - :youngest"
-    ),
-}
+_DELETE_OLD = Statement("""
+    DELETE FROM publish_claims WHERE {row_id_among}(
+        SELECT old.{row_id} FROM {given}
+        JOIN publish_claims AS old ON old.topic_id = text(0) AND old.claimed_at < {believed} - number(1)
+        LIMIT :most
+    )) AND claimed_at < {believed} - :youngest
+    """)
 _ADD_BYTES = Statement("""
     INSERT INTO topic_sizes (topic_id, bytes)
     SELECT topics.id, number(1) FROM {given} JOIN topics ON topics.id = text(0)

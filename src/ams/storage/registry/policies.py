@@ -136,21 +136,15 @@ class ResourceRecords(Records, Generic[R, N]):
         """Return the names on an access list, in stored order."""
         return await self._database.read(lambda connection: [*self._listed(connection, project, name)])
 
-    async def set_access_list(
-        self, project: ProjectId, name: N, wanted: Sequence[str], expected: Precondition = ANY_VERSION
-    ) -> Sequence[UserName]:
-        """Replace an access list and return it. Raises as `change_access_list`."""
-        return await self.change_access_list(project, name, wanted, None, expected)
-
     async def change_access_list(
         self,
         project: ProjectId,
         name: N,
         add: Sequence[str],
-        remove: Collection[str] | None,
+        remove: Collection[str] | None = None,
         expected: Precondition = ANY_VERSION,
     ) -> Sequence[UserName]:
-        """Change an access list and return its names. A user in both lists stays; `remove=None` removes all others.
+        """Change an access list and return its names. A user in both lists stays; None removes all others.
 
         Raises `NotFound` for users who are not members, then for the resource.
         """

@@ -177,44 +177,42 @@ class QuotaRecords:
 
 
 def _use(connection: sa.Connection, name: str, project: str) -> int:
-    return sum(connection.scalar(each, {"project": project}) or 0 for each in _USES_OF_ONE[name])
+    return sum(connection.scalar(of_one, {"project": project}) or 0 for of_one, _ in _USES[name])
 
 
 def _uses_by_project(connection: sa.Connection, name: str) -> Counter[str]:
     found = Counter[str]()
-    for owner, use, tables, *conditions in _USES[name]:
-        counted = sa.select(owner, use).select_from(tables).where(owner.is_not(None), *conditions).group_by(owner)
-        for each, used in connection.execute(counted):
-            found[each] += used
+    for _, by_project in _USES[name]:
+        for project, used in connection.execute(by_project):
+            found[project] += used
     return found
 
 
-_Use = tuple[sa.ColumnElement[Any], sa.ColumnElement[int], sa.FromClause, *tuple[sa.ColumnElement[bool], ...]]
+def _uses(
+    owner: sa.Column[Any], use: sa.ColumnElement[int], tables: sa.FromClause, *conditions: sa.ColumnElement[bool]
+) -> tuple[sa.Select[Any], sa.Select[Any]]:
+    """Return the statements for the use of one project, and for those of all."""
+    used = sa.select(use).select_from(tables).where(*conditions)
+    by_project = used.with_only_columns(owner, use).where(owner.is_not(None)).group_by(owner)
+    return used.where(owner == sa.bindparam("project")), by_project
+
+
 _NUMBER = sa.func.count()
-_USES: Mapping[str, Sequence[_Use]] = {
-    quotas.TOPICS: [(topics.c.project_id, _NUMBER, topics)],
-    quotas.SUBSCRIPTIONS: [(subscriptions.c.project_id, _NUMBER, subscriptions)],
-    quotas.SCHEMAS: [(schemas.c.project_id, _NUMBER, schemas)],
+_USES = {  # built once; several entries are added
+    quotas.TOPICS: [_uses(topics.c.project_id, _NUMBER, topics)],
+    quotas.SUBSCRIPTIONS: [_uses(subscriptions.c.project_id, _NUMBER, subscriptions)],
+    quotas.SCHEMAS: [_uses(schemas.c.project_id, _NUMBER, schemas)],
     quotas.SCHEMA_BYTES: [
-        (
+        _uses(
             schemas.c.project_id,
             sa.func.sum(schema_revisions.c.bytes + quotas.REVISION_BYTES),
             schema_revisions.join(schemas, schemas.c.id == schema_revisions.c.schema_id),
         )
     ],
     quotas.MEMBERS: [
-        (memberships.c.project_id, _NUMBER, memberships),
+        _uses(memberships.c.project_id, _NUMBER, memberships),
         # Also removed members that were created here: else a project_admin could fill the registry with users.
-        (users.c.made_in, _NUMBER, users, ~sa.exists().where(memberships.c.user_id == users.c.id)),
+        _uses(users.c.made_in, _NUMBER, users, ~sa.exists().where(memberships.c.user_id == users.c.id)),
     ],
 }
-"""Per quota: column of the project, use, tables and conditions; several entries are added."""
 _QUOTAS_OF_ONE = sa.select(projects.c.quotas).where(projects.c.id == sa.bindparam("project"))
-_USES_OF_ONE = {
-    name: [
-        sa.select(use).select_from(tables).where(owner == sa.bindparam("project"), *conditions)
-        for owner, use, tables, *conditions in uses
-    ]
-    for name, uses in _USES.items()
-}
-"""Statements of each addition, built once."""

@@ -5,13 +5,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import structlog
-from sqlalchemy import ColumnElement, Connection, delete, insert, select, text, update
+from sqlalchemy import ColumnElement, Connection, delete, insert, select, update
 
 from ams.core.clock import Milliseconds
 from ams.core.errors import Damaged, SubscriptionGone
 from ams.core.names import ProjectName, SubscriptionId, SubscriptionName, TopicName
 from ams.core.push_config import PushConfig
-from ams.storage.registry.statements import Records
+from ams.storage.registry.statements import Records, Statement
 from ams.storage.registry.tables import projects, push_secrets, subscriptions, topics
 
 logger = structlog.get_logger("ams.registry")
@@ -42,7 +42,7 @@ class PushedRecords(Records):
         return self._known[1]
 
     def _read_rows(self, connection: Connection) -> tuple[str | None, Sequence[Pushed]]:
-        stamp, known = connection.scalar(_FINGERPRINT[connection.dialect.name]), self._known
+        stamp, known = _FINGERPRINT.run(connection).scalar(), self._known
         if stamp == known[0]:
             return known
         found = [
@@ -68,21 +68,16 @@ _PUSHED = (
     .where(subscriptions.c.push.is_not(None))
     .order_by(subscriptions.c.number)
 )  # fmt: skip
-_CONCATENATED = {"sqlite": "group_concat({each}, ' ')", "postgresql": "md5(string_agg({each}, ' '))"}
-_EACH = (
-    "subscriptions.id || projects.name || ' ' || subscriptions.name || ' ' || subscriptions.topic || ' '"
-    " || COALESCE(topics.id, '') || CAST(subscriptions.ack_deadline_seconds AS TEXT) || subscriptions.push"
-    " || COALESCE(subscriptions.parallel, '')"
-)
-_FINGERPRINT = {
-    dialect: text(f"""
-        SELECT {gathered.format(each=_EACH)} FROM subscriptions
-        JOIN projects ON projects.id = subscriptions.project_id
-        LEFT JOIN topics ON topics.project_id = subscriptions.project_id AND topics.name = subscriptions.topic
-        WHERE subscriptions.push IS NOT NULL
-        """)  # noqa: S608 - nothing but constants is joined
-    for dialect, gathered in _CONCATENATED.items()
-}
+_FINGERPRINT = Statement("""
+    SELECT {digest}({joined}(
+        subscriptions.id || projects.name || ' ' || subscriptions.name || ' ' || subscriptions.topic || ' '
+        || COALESCE(topics.id, '') || CAST(subscriptions.ack_deadline_seconds AS TEXT) || subscriptions.push
+        || COALESCE(subscriptions.parallel, ''),
+    ' ')) FROM subscriptions
+    JOIN projects ON projects.id = subscriptions.project_id
+    LEFT JOIN topics ON topics.project_id = subscriptions.project_id AND topics.name = subscriptions.topic
+    WHERE subscriptions.push IS NOT NULL
+    """)
 """A fingerprint that changes with any row; reading the rows takes five times as long."""
 
 
@@ -90,10 +85,7 @@ Check = Callable[[PushConfig | None], object]  # raises when a subscription may 
 
 
 class PushSecretRecords(Records):
-    """Signing secrets of subscriptions, encrypted as tokens are.
-
-    A subscription has no secret, one, or two for a while after a rotation.
-    """
+    """Encrypted signing secrets. A subscription has none, one, or two for a while after a rotation."""
 
     async def rotate(
         self, subscription: SubscriptionId, secret: str, keep: Milliseconds, check: Check

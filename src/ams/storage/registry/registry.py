@@ -11,12 +11,10 @@ from ams.core.quotas import Quotas
 from ams.core.retention_clock import RetentionClock
 from ams.storage.audit.records import AuditRecords
 from ams.storage.database.database import open_database
-from ams.storage.database.invalidation import Invalidations
 from ams.storage.export_format import Line
 from ams.storage.free_space import UNLIMITED, FreeSpace
 from ams.storage.registry.counts import FigureRecords, TallyRecords
 from ams.storage.registry.export import Contents, Loaded, Name, RegistryImport, Standings, empty
-from ams.storage.registry.history import SharedHistory
 from ams.storage.registry.idempotency import IdempotencyRecords
 from ams.storage.registry.logins import BindingRecords, IssuerRecords, NamedTokenRecords
 from ams.storage.registry.policies import PolicyRecords
@@ -27,13 +25,11 @@ from ams.storage.registry.schemas import SchemaRecords
 from ams.storage.registry.signing_keys import SigningKeyRecords, encrypt_anew
 from ams.storage.registry.snapshots import SnapshotRecords
 from ams.storage.registry.statements import RegistryContext
-from ams.storage.registry.tables import REGISTRY, audit, keys
+from ams.storage.registry.tables import REGISTRY, audit
 from ams.storage.registry.users import RegistrationRecords, UserRecords
 from ams.storage.secrets import Secrets
 
 T = TypeVar("T")
-
-_OTHER_KEY = "the token key is not the one this registry's tokens were encrypted with; restore it"
 
 
 class Registry:
@@ -41,7 +37,7 @@ class Registry:
 
     def __init__(self, shared: RegistryContext) -> None:
         self._database, self._secrets, self._clock = shared.database, shared.secrets, shared.clock
-        self.shared, self.quotas = shared, shared.quotas
+        self.shared, self.quotas, self.invalidations = shared, shared.quotas, shared.database.invalidations
         self.users = UserRecords(shared)
         self.named_tokens = NamedTokenRecords(shared)
         self.bindings = BindingRecords(shared, self.users)
@@ -79,22 +75,11 @@ class Registry:
         Raises `Unusable` for a foreign database or another key, `RegistryUnavailable` if PostgreSQL does not answer.
         """
         secrets = Secrets(key)
-        database = await open_database(
-            url, REGISTRY, keys, secrets.fingerprint, other_key=_OTHER_KEY, password=password, space=space
-        )
+        database = await open_database(url, REGISTRY, secrets.fingerprint, password=password, space=space)
         clock = clock or SystemClock()
         retention_clock = retention_clock or RetentionClock(clock)
         records = QuotaRecords(database, quotas or Quotas())
         return cls(RegistryContext(database, secrets, clock, retention_clock, records))
-
-    def history(self) -> SharedHistory:
-        """Return the measurements of the last day, shared by all nodes."""
-        return SharedHistory(self._database)
-
-    @property
-    def invalidations(self) -> Invalidations:
-        """Hub for caches of the registry's records."""
-        return self._database.invalidations
 
     @property
     def away(self) -> str | None:
@@ -124,10 +109,7 @@ class Registry:
     async def fill(
         self, lines: Iterable[Line], logs: Mapping[Name, Loaded], finish: Callable[[RegistryImport], None]
     ) -> None:
-        """Add export lines to an empty registry, atomically, on a thread.
-
-        `logs` are the topics whose messages are already in the log; `finish` is called before the commit.
-        """
+        """Add export lines atomically, on a thread, after their `logs`; `finish` is called before the commit."""
         given, now = iter([lines]), self._clock.wall()
 
         def work(connection: Connection) -> None:

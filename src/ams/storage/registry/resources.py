@@ -1,6 +1,7 @@
 """Topics and subscriptions in the registry."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, delete, func, insert, select, true, update
@@ -19,7 +20,7 @@ from ams.core.names import (
     topic_id,
     topic_id_text,
 )
-from ams.core.parallel_options import OptionsChange, ParallelOptions
+from ams.core.parallel_options import OptionsChange
 from ams.core.push_config import HTTP_ENDPOINT, PushConfig
 from ams.core.quotas import SUBSCRIPTIONS, TOPICS
 from ams.core.versions import ANY_VERSION, Precondition
@@ -28,13 +29,12 @@ from ams.storage.database.invalidation import SCHEMA, SUBSCRIPTION, TOPIC
 from ams.storage.registry import push, records, snapshots, tables
 from ams.storage.registry.counts import TallyStep, add_to_project
 from ams.storage.registry.policies import ResourceRecords
-from ams.storage.registry.records import ANY_USE, NO_LABELS, NO_USERS, AttachedSchema, SchemaUse, Subscription, Topic
+from ams.storage.registry.records import ANY_USE, NO_USERS, AttachedSchema, SchemaUse, Subscription, Topic
 from ams.storage.registry.statements import RegistryContext, is_named, record
 from ams.storage.registry.tables import memberships, projects, schemas, subscriptions, topic_schemas, topics
 from ams.storage.registry.users import add_memberships
 
 PushChange = Callable[[PushConfig | None], PushConfig | None]  # of the current one; if it raises, nothing changes
-_Alteration = Callable[[Connection, Row[Any]], Mapping[str, object]]  # returns the new values of a row
 
 
 TOPICS_WITH_SCHEMA = (
@@ -79,28 +79,19 @@ class TopicRecords(ResourceRecords[Topic, TopicName]):
         query = select(topics.c.id, topics.c.project_id)
         return dict(await self._database.rows(query, lambda row: (topic_id(row.id), row.project_id)))
 
-    async def create(
-        self,
-        identity: TopicId,
-        project: ProjectId,
-        name: TopicName,
-        schema: SchemaName | None = None,
-        *,
-        use: SchemaUse = ANY_USE,
-        labels: Mapping[str, str] = NO_LABELS,
-        retention: Milliseconds | None = None,
-    ) -> Topic:
-        """Register a topic, with the use of a schema. Raises `AlreadyExists`, `QuotaExceeded`, `NotFound`."""
-        text, now = topic_id_text(identity), self._clock.wall()
+    async def create(self, made: Topic, schema: SchemaName | None = None, use: SchemaUse = ANY_USE) -> Topic:
+        """Register a topic; return it with its schema. Raises `AlreadyExists`, `QuotaExceeded`, `NotFound`."""
+        text = topic_id_text(made.id)
         row = insert(topics).values(
-            id=text, project_id=project, name=name, created_on=now, labels=labels, retention=retention
-        )
+            id=text, project_id=made.project_id, name=made.name, created_on=made.created_on, labels=made.labels,
+            retention=made.retention,
+        )  # fmt: skip
 
         def work(connection: Connection) -> Topic:
             connection.execute(row)
-            self._quotas.require(connection, project, TOPICS)
-            attached = _attach(connection, project, text, schema, use) if schema else None
-            return Topic(identity, project, name, attached, retention, now, labels=labels)
+            self._quotas.require(connection, made.project_id, TOPICS)
+            attached = _attach(connection, made.project_id, text, schema, use) if schema else None
+            return replace(made, schema=attached)
 
         return await self._database.write(work)
 
@@ -242,13 +233,9 @@ class SubscriptionRecords(ResourceRecords[Subscription, SubscriptionName]):
         """Return all subscriptions of all projects, oldest first, without access lists."""
         return await self._database.rows(select(subscriptions).order_by(subscriptions.c.number), self._record)
 
-    async def ids(self) -> frozenset[SubscriptionId]:
-        """Return the identities of all subscriptions."""
-        return frozenset(await self._database.rows(select(subscriptions.c.id), lambda row: row.id))
-
-    async def attached_ids(self) -> frozenset[SubscriptionId]:
-        """Return the identities of all subscriptions except detached ones, which have no cursor."""
-        query = select(subscriptions.c.id).where(snapshots.IS_ATTACHED)
+    async def ids(self, *, attached: bool = False) -> frozenset[SubscriptionId]:
+        """Return the identities of all subscriptions; with `attached` without detached ones, which have no cursor."""
+        query = select(subscriptions.c.id).where(snapshots.IS_ATTACHED if attached else true())
         return frozenset(await self._database.rows(query, lambda row: row.id))
 
     async def expiring(self) -> Sequence[Expiring]:
@@ -298,39 +285,24 @@ class SubscriptionRecords(ResourceRecords[Subscription, SubscriptionName]):
         )
         return dict(await self._database.rows(query, lambda row: (row.id, Title(row.project, row.name))))
 
-    async def create(
-        self,
-        identity: SubscriptionId,
-        project: ProjectId,
-        name: SubscriptionName,
-        topic: TopicName,
-        ack_deadline_seconds: int,
-        config: PushConfig | None = None,
-        worker: UserId | None = None,
-        *,
-        options: ParallelOptions | None = None,
-        labels: Mapping[str, str] = NO_LABELS,
-    ) -> Subscription:
-        """Register a subscription; if `config` is verified, `worker` gets onto its access list.
+    async def create(self, made: Subscription, worker: UserId | None = None) -> None:
+        """Register a subscription; if its push configuration is verified, `worker` gets onto its access list.
 
-        Without `options` it is ordered. Raises `AlreadyExists`, `QuotaExceeded`, `NotFound` for the project.
+        Raises `AlreadyExists`, `QuotaExceeded`, `NotFound` for the project.
         """
-        now = self._clock.wall()
         row = insert(subscriptions).values(
-            id=identity, project_id=project, name=name, topic=topic, ack_deadline_seconds=ack_deadline_seconds,
-            push=config, created_on=now, parallel=options, labels=labels,
+            id=made.id, project_id=made.project_id, name=made.name, topic=made.topic, push=made.push,
+            ack_deadline_seconds=made.ack_deadline_seconds, created_on=made.created_on, parallel=made.parallel,
+            labels=made.labels,
         )  # fmt: skip
 
         def work(connection: Connection) -> None:
             connection.execute(row)
-            self._quotas.require(connection, project, SUBSCRIPTIONS)
-            if config is not None and config.verified:
-                _place_worker(connection, project, identity, worker, delivered=True)
+            self._quotas.require(connection, made.project_id, SUBSCRIPTIONS)
+            if made.push is not None and made.push.verified:
+                _place_worker(connection, made.project_id, made.id, worker, delivered=True)
 
         await self._database.write(work)
-        return Subscription(
-            identity, project, name, topic, ack_deadline_seconds, config, now, parallel=options, labels=labels
-        )
 
     async def set_ack_deadline(
         self, project: ProjectId, name: SubscriptionName, seconds: int, expected: Precondition = ANY_VERSION
@@ -338,47 +310,39 @@ class SubscriptionRecords(ResourceRecords[Subscription, SubscriptionName]):
         """Change the deadline; return the subscription, or None."""
         return await self._change(project, name, expected, ack_deadline_seconds=seconds)
 
-    async def change_options(
-        self, project: ProjectId, name: SubscriptionName, change: OptionsChange, expected: Precondition = ANY_VERSION
-    ) -> Subscription:
-        """Replace the options atomically; return the subscription. Raises `SubscriptionGone`, then as `change`."""
-        return await self._alter(project, name, expected, lambda _, row: {"parallel": change(row.parallel)})
-
-    async def detach(
+    async def change(
         self,
         project: ProjectId,
         name: SubscriptionName,
-        change: OptionsChange,
-        worker: UserId | None,
         expected: Precondition = ANY_VERSION,
+        *,
+        options: OptionsChange | None = None,
+        config: PushChange | None = None,
+        worker: UserId | None = None,
     ) -> Subscription:
-        """Replace the options and stop push delivery atomically, as `change_options` and `change_push` do."""
+        """Replace the options, or the push configuration with its secrets and the worker's access, atomically.
 
-        def alter(connection: Connection, row: Row[Any]) -> Mapping[str, object]:
-            _follow_push(connection, row, None, worker)
-            return {"parallel": change(row.parallel), "push": None}
-
-        return await self._alter(project, name, expected, alter)
-
-    async def change_push(
-        self,
-        project: ProjectId,
-        name: SubscriptionName,
-        change: PushChange,
-        worker: UserId | None,
-        expected: Precondition = ANY_VERSION,
-    ) -> Subscription:
-        """Replace the push configuration atomically, and update the worker's access.
-
-        Without endpoint its secrets are deleted. Returns the subscription. Raises `SubscriptionGone`, then as `change`.
+        Returns the subscription. Raises `SubscriptionGone`, then as the changes; then nothing has changed.
         """
+        known = self._is(project, name)
 
-        def alter(connection: Connection, row: Row[Any]) -> Mapping[str, object]:
-            after = change(row.push)
-            _follow_push(connection, row, after, worker)
-            return {"push": after}
+        def work(connection: Connection) -> Subscription:
+            row = connection.execute(select(subscriptions).where(known).with_for_update()).first()
+            if row is None:
+                raise SubscriptionGone
+            expected.check(lambda: self._find(connection, project, name))
+            values: dict[str, object] = {}
+            if config is not None:
+                values["push"] = after = config(row.push)
+                _follow_push(connection, row, after, worker)
+            if options is not None:
+                values["parallel"] = options(row.parallel)
+            connection.execute(update(subscriptions).where(known).values(values))
+            changed = self._find(connection, project, name)
+            assert changed is not None  # its row is locked
+            return changed
 
-        return await self._alter(project, name, expected, alter)
+        return await self._database.write(work, self._forget(project, name))
 
     async def place_worker(self, worker: UserId) -> None:
         """Add the worker to all access lists where it delivers. Call at the start, before anything is cached."""
@@ -403,30 +367,11 @@ class SubscriptionRecords(ResourceRecords[Subscription, SubscriptionName]):
 
         return await self._database.write(work, self._forget(project, name), grows=False)
 
-    async def _alter(
-        self, project: ProjectId, name: SubscriptionName, expected: Precondition, alter: _Alteration
-    ) -> Subscription:
-        """Store the new values that `alter` returns for a locked row. Raises `SubscriptionGone`, then as `alter`."""
-        known = self._is(project, name)
-
-        def work(connection: Connection) -> Subscription:
-            row = connection.execute(select(subscriptions).where(known).with_for_update()).first()
-            if row is None:
-                raise SubscriptionGone
-            expected.check(lambda: self._find(connection, project, name))
-            connection.execute(update(subscriptions).where(known).values(**alter(connection, row)))
-            changed = self._find(connection, project, name)
-            assert changed is not None  # its row is locked
-            return changed
-
-        return await self._database.write(work, self._forget(project, name))
-
     def _record(self, row: Row[Any], authorized: frozenset[UserId] = NO_USERS) -> Subscription:
         return record(Subscription, row, authorized=authorized)
 
 
 def _follow_push(connection: Connection, row: Row[Any], after: PushConfig | None, worker: UserId | None) -> None:
-    """Update secrets and access list of a subscription after a change of its push configuration."""
     if after is None or after.type != HTTP_ENDPOINT:
         push.forget_secrets(connection, row.id)
     is_delivered = after is not None and after.verified

@@ -16,6 +16,7 @@ from ams.storage.registry.records import Schema, SchemaContent
 from ams.storage.registry.statements import Records, is_named, record
 from ams.storage.registry.tables import TAKEN, schema_revisions, schemas, topic_schemas, topics
 
+MAX_REVISION = 2**31 - 1
 NO_SCHEMA, NO_REVISION = "Schema doesn't exist", "Schema revision doesn't exist"
 
 
@@ -44,11 +45,8 @@ class SchemaRecords(Records):
     async def numbers(self, schema: SchemaId, first: int | None, last: int | None, most: int) -> Sequence[int]:
         """Return the numbers of the newest revisions from `first` to `last` (None: unbounded), newest first."""
         number = schema_revisions.c.revision
-        query = select(number).where(schema_revisions.c.schema_id == schema).order_by(number.desc()).limit(most)
-        if first is not None:
-            query = query.where(number >= first)
-        if last is not None:
-            query = query.where(number <= last)
+        is_asked = (schema_revisions.c.schema_id == schema) & number.between(first or 1, last or MAX_REVISION)
+        query = select(number).where(is_asked).order_by(number.desc()).limit(most)
         return await self._database.read(lambda connection: connection.scalars(query).all())
 
     async def page(self, project: ProjectId, after: str, most: int) -> Sequence[Schema]:
@@ -134,10 +132,7 @@ class SchemaRecords(Records):
         return await self._database.write(work, Invalidation(SCHEMA, (schema,)), grows=False)
 
     async def delete_revision(self, schema: SchemaId, revision: int) -> Schema:
-        """Delete a revision, unless it is the only one; return the schema at the newest one.
-
-        Raises `NotFound`, `InvalidInput`.
-        """
+        """Delete a revision, but not the last one; return the newest. Raises `NotFound`, `InvalidInput`."""
         of_schema = schema_revisions.c.schema_id == schema
         removal = delete(schema_revisions).where(of_schema, schema_revisions.c.revision == revision)
         numbers = select(schema_revisions.c.revision).where(of_schema)

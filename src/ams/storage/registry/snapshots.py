@@ -68,13 +68,25 @@ class SnapshotRecords(Records):
         query = self._there(_LISTED).where(snapshots.c.topic_id == topic_id_text(topic))
         return await self._page(query, snapshots.c.number, page, lambda row: row.name)
 
-    async def set_labels(self, project: ProjectId, name: SnapshotName, labels: Mapping[str, str]) -> Snapshot | None:
-        """Replace the labels of a snapshot; return it without `done`, or None."""
-        return await self._change(project, name, labels=labels)
+    async def update(
+        self,
+        project: ProjectId,
+        name: SnapshotName,
+        *,
+        labels: Mapping[str, str] | None = None,
+        expires_on: Milliseconds | None = None,
+    ) -> Snapshot | None:
+        """Change labels or expiry of a snapshot; return it without `done`, or None."""
+        given = {"labels": labels, "expires_on": expires_on}
+        change = self._there(sa.update(snapshots)).where(is_named(snapshots, project, name))
+        change = change.values({column: value for column, value in given.items() if value is not None})
 
-    async def set_expiry(self, project: ProjectId, name: SnapshotName, moment: Milliseconds) -> Snapshot | None:
-        """Change the expiry of a snapshot; return it without `done`, or None."""
-        return await self._change(project, name, expires_on=moment)
+        def work(connection: sa.Connection) -> Snapshot | None:
+            if not connection.execute(change).rowcount:
+                return None
+            return first(connection, _LISTED.where(is_named(snapshots, project, name)), _snapshot)
+
+        return await self._database.write(work)
 
     async def delete(self, project: ProjectId, name: SnapshotName) -> bool:
         """Delete a snapshot; return whether it existed."""
@@ -90,16 +102,6 @@ class SnapshotRecords(Records):
         """Delete the snapshots that expired until `now`; return their number."""
         removal = sa.delete(snapshots).where(snapshots.c.expires_on <= now)
         return await self._database.change(removal, grows=False)
-
-    async def _change(self, project: ProjectId, name: SnapshotName, **values: object) -> Snapshot | None:
-        change = self._there(sa.update(snapshots)).where(is_named(snapshots, project, name)).values(**values)
-
-        def work(connection: sa.Connection) -> Snapshot | None:
-            if not connection.execute(change).rowcount:
-                return None
-            return first(connection, _LISTED.where(is_named(snapshots, project, name)), _snapshot)
-
-        return await self._database.write(work)
 
     def _there(self, statement: Any) -> Any:
         return statement.where(snapshots.c.expires_on > self._retention_clock.wall())

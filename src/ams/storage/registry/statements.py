@@ -1,6 +1,5 @@
 """Statements for both SQLite and PostgreSQL: bulk statements with dialect-specific parts, and pages of lists."""
 
-import base64
 import json
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -10,10 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import sqlalchemy as sa
 
 from ams.core.clock import Clock
-from ams.core.errors import InvalidInput
 from ams.core.names import ProjectId, UserId
 from ams.core.retention_clock import RetentionClock
-from ams.storage.database.database import Database
+from ams.storage.database.database import Database, page_start, page_token
 from ams.storage.registry.records import Page, PageRequest
 from ams.storage.registry.tables import users
 from ams.storage.secrets import Secrets
@@ -33,14 +31,20 @@ _PARTS = {
         "now": ":now",
         "believed": ":believed",
         "joined": "group_concat",
+        "digest": "",
         "kept": "",
+        "row_id": "rowid",
+        "row_id_among": "(rowid IN ",
     },
     "postgresql": {
         "given": "json_array_elements(CAST(:rows AS json)) AS given",
         "now": _DATABASE_NOW,
         "believed": _DATABASE_NOW,
         "joined": "string_agg",
+        "digest": "md5",
         "kept": "FOR KEY SHARE OF subscriptions",
+        "row_id": "ctid",
+        "row_id_among": "ctid = ANY(ARRAY",
     },
 }
 _VALUES = {
@@ -54,7 +58,8 @@ class Statement:
 
     - `{now}`: time in milliseconds, of this process on SQLite, of the database on PostgreSQL.
     - `{believed}`: the same for ages; on SQLite that of the `RetentionClock`, so that a wrong clock deletes nothing.
-    - `{joined}`: the function that joins texts.
+    - `{joined}`: the function that joins texts; `{digest}`: one that shortens a text for the network.
+    - `{row_id}`, `{row_id_among}`: the place of a row, and its condition; close it with two parentheses.
     - `{kept}`, at the end: locks the subscriptions until the row is inserted.
     - `{given}`: rows, passed as one JSON text to avoid a call per row; the third field is `text(2)` or `number(2)`.
     """
@@ -65,21 +70,11 @@ class Statement:
         self._texts = {dialect: sa.text(statement.format(**parts)) for dialect, parts in _PARTS.items()}
 
     def run(
-        self,
-        connection: sa.Connection,
-        rows: Sequence[Sequence[object]] | None = None,
-        /,
-        *,
-        clock: Clock | None = None,
-        retention_clock: RetentionClock | None = None,
-        **said: object,
+        self, connection: sa.Connection, rows: Sequence[Sequence[object]] | None = None, /, **said: object
     ) -> sa.CursorResult[Any]:
-        """Run the statement; `clock` is for `{now}`, `retention_clock` for `{believed}`, `said` are its parameters."""
+        """Run the statement with the parameters `said`, which include `now` and `believed` if it has these."""
         if rows is not None:
             said["rows"] = json.dumps(rows)
-        if connection.dialect.name == "sqlite":
-            clocks = {"now": clock, "believed": retention_clock}
-            said |= {name: each.wall() for name, each in clocks.items() if each is not None}
         return connection.execute(self._texts[connection.dialect.name], said)
 
 
@@ -108,7 +103,6 @@ class Records:
     async def _page(
         self, query: sa.Select[Any], number: sa.Column[int], page: PageRequest, make: Callable[[sa.Row[Any]], T]
     ) -> Page[T]:
-        """Return a page of values made from rows, as `read_page` does."""
         return await self._database.read(lambda connection: read_page(connection, query, number, page).map(make))
 
 
@@ -142,22 +136,6 @@ def existing(user: UserId | None) -> sa.ScalarSelect[Any]:
     return sa.select(users.c.id).where(users.c.id == user).scalar_subquery()
 
 
-def page_token(number: int) -> str:
-    """Encode the token of the page that begins with item `number`."""
-    return base64.b64encode(b"%d" % number).decode("ascii")
-
-
-def page_start(token: str) -> int:
-    """Parse the number of a token. Raises `InvalidInput` "Invalid page token"."""
-    try:
-        digits = base64.b64decode(token, validate=True)
-    except ValueError:
-        raise InvalidInput("Invalid page token") from None
-    if not digits.isdigit() or len(digits) > 18:
-        raise InvalidInput("Invalid page token")
-    return int(digits)
-
-
 def read_page(
     connection: sa.Connection,
     query: sa.Select[Any],
@@ -178,7 +156,7 @@ def read_page(
     cut = query.order_by(number.desc())
     if page.token:
         # The type of the largest token: PostgreSQL refuses values out of the column's range.
-        cut = cut.where(number <= sa.literal(page_start(page.token), sa.BigInteger))
+        cut = cut.where(number <= sa.literal(page_start(page.token)[0], sa.BigInteger))
     if not 0 < page.size < total:  # `size` may exceed the integers of a database
         return Page(connection.execute(cut).all(), "", total)
     rows = connection.execute(cut.limit(page.size + 1)).all()

@@ -7,7 +7,8 @@ migration; `tests/storage/database/test_opening.py` compares both.
 
 import functools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import NoneType
 from typing import Any
 
 import msgspec
@@ -48,8 +49,6 @@ def _roles(text: str) -> tuple[str, ...]:
 
 
 class _Roles(sa.TypeDecorator[Sequence[str]]):
-    """A column of roles, without duplicates, in given order."""
-
     impl = sa.Text
     cache_ok = True
 
@@ -61,41 +60,29 @@ class _Roles(sa.TypeDecorator[Sequence[str]]):
 
 
 class _Structure(sa.TypeDecorator[Any]):
-    """A JSON column whose values are instances of a class; null: None."""
+    """A JSON column whose values are instances of a class; null: what `empty` makes."""
 
     impl = sa.Text
     cache_ok = True
 
-    def __init__(self, kind: Any) -> None:
+    def __init__(self, kind: Any, empty: Callable[[], Any] = NoneType) -> None:
         super().__init__()
-        self.kind = kind
+        self.kind, self.empty = kind, empty
         self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(kind)
 
     def process_bind_param(self, value: Any, dialect: sa.Dialect) -> str | None:
-        return None if value is None else msgspec.json.encode(value).decode()
+        return None if value is None or value == self.empty() else msgspec.json.encode(value).decode()
 
     def process_result_value(self, value: str | None, dialect: sa.Dialect) -> Any:
-        return None if value is None else self._decoder.decode(value)
-
-
-class _Collection(_Structure):
-    """A JSON column whose values are instances of a collection; null: an empty one."""
-
-    cache_ok = True
-
-    def process_bind_param(self, value: Any, dialect: sa.Dialect) -> str | None:
-        return super().process_bind_param(value or None, dialect)
-
-    def process_result_value(self, value: str | None, dialect: sa.Dialect) -> Any:
-        return self.kind() if value is None else super().process_result_value(value, dialect)
+        return self.empty() if value is None else self._decoder.decode(value)
 
 
 def _iam_column() -> sa.Column[Bindings]:
-    return sa.Column("iam", _Collection(Bindings), comment="JSON list of IAM bindings without effect; null: none")
+    return sa.Column("iam", _Structure(Bindings, tuple), comment="JSON list of IAM bindings without effect; null: none")
 
 
 def _label_column() -> sa.Column[Mapping[str, str]]:
-    return sa.Column("labels", _Collection(dict[str, Any]), comment="JSON object of texts; null: none")
+    return sa.Column("labels", _Structure(dict[str, Any], dict), comment="JSON object of texts; null: none")
 
 
 def _numbered_table(name: str, *parts: SchemaItem) -> sa.Table:
@@ -119,8 +106,13 @@ def _of(name: str, owner: str, **options: Any) -> sa.Column[str]:
     return sa.Column(name, sa.String(36), sa.ForeignKey(owner, ondelete="CASCADE"), **options)
 
 
-def _project() -> sa.Column[str]:
-    return _of("project_id", "projects.id", nullable=False)
+def _named_in(owner: str) -> Sequence[SchemaItem]:
+    key, name = f"{owner}_id", sa.Column("name", sa.Text, nullable=False)
+    return [_of(key, f"{owner}s.id", nullable=False), name, sa.UniqueConstraint(key, "name")]
+
+
+def _number(name: str, comment: str) -> sa.Column[int | None]:
+    return sa.Column(name, sa.BigInteger, comment=comment)
 
 
 def _partial_index(name: str, column: sa.Column[Any], where: sa.ColumnElement[bool], *, unique: bool = False) -> None:
@@ -162,10 +154,8 @@ projects = _identified_table(
     sa.Column("description", sa.Text, nullable=False),
     *_times("created_on", "modified_on"),
     _created_by(),
-    sa.Column(
-        "retention", sa.BigInteger, comment="milliseconds, for topics without their own; null: the log's default"
-    ),
-    sa.Column("quotas", _Collection(dict[str, Any]), comment="JSON object of numbers: its own quotas; null: none"),
+    _number("retention", "milliseconds, for topics without their own; null: the log's default"),
+    sa.Column("quotas", _Structure(dict[str, Any], dict), comment="JSON object of numbers: its own quotas; null: none"),
     sa.Column(
         "strict_data", sa.Boolean, comment="whether data that is not base64 is refused; null: as the setting says"
     ),
@@ -182,32 +172,26 @@ memberships = _numbered_table(
 
 topics = _identified_table(
     "topics",
-    _project(),
-    sa.Column("name", sa.Text, nullable=False),
-    sa.Column("retention", sa.BigInteger, comment="milliseconds; null: the project's, then the log's default"),
+    *_named_in("project"),
+    _number("retention", "milliseconds; null: the project's, then the log's default"),
     *_times("created_on"),
     _label_column(),
     _iam_column(),
     sa.Column("deleted_schema", sa.String(8), comment="what encoding was said of a schema that is deleted; null: none"),
-    sa.UniqueConstraint("project_id", "name"),
     sa.Index("topics_by_project", "project_id", "number", "created_on"),
 )
 
 subscriptions = _identified_table(
     "subscriptions",
-    _project(),
-    sa.Column("name", sa.Text, nullable=False),
+    *_named_in("project"),
     sa.Column("topic", sa.Text, nullable=False, comment="a name: the topic may go and come back"),
     sa.Column("ack_deadline_seconds", sa.Integer, nullable=False, comment="seconds"),
     sa.Column("push", _Structure(PushConfig), comment="JSON; null: a pull subscription"),
     *_times("created_on"),
     sa.Column("parallel", _Structure(ParallelOptions), comment="JSON; null: an ordered subscription"),
-    sa.Column(
-        "used_on", sa.BigInteger, comment="milliseconds since the epoch, of one that goes unused; null: not noted"
-    ),
+    _number("used_on", "milliseconds since the epoch, of one that goes unused; null: not noted"),
     _label_column(),
     _iam_column(),
-    sa.UniqueConstraint("project_id", "name"),
     sa.Index("subscriptions_by_topic", "project_id", "topic"),
     sa.Index("subscriptions_by_project", "project_id", "number", "created_on"),
 )
@@ -218,15 +202,13 @@ _partial_index("subscriptions_parallel", subscriptions.c.number, subscriptions.c
 
 snapshots = _numbered_table(
     "snapshots",
-    _project(),
-    sa.Column("name", sa.Text, nullable=False),
+    *_named_in("project"),
     _of("topic_id", "topics.id", nullable=False, index=True),
     sa.Column("floor", sa.BigInteger, nullable=False, comment="all offsets before it were done"),
     sa.Column("done", sa.LargeBinary, nullable=False, comment="those done above it (ams.core.offsets)"),
     *_times("created_on", "expires_on"),
     _label_column(),
     _iam_column(),
-    sa.UniqueConstraint("project_id", "name"),
     sa.Index("snapshots_by_expiry", "expires_on"),
 )
 """Snapshots of parallel subscriptions; deleted with their topic."""
@@ -247,15 +229,13 @@ subscription_access = _access("subscription_access", subscriptions)
 
 schemas = _identified_table(
     "schemas",
-    _project(),
-    sa.Column("name", sa.Text, nullable=False),
+    *_named_in("project"),
     sa.Column("revision", sa.Integer, nullable=False, comment="the newest"),
     *_times("created_on"),
     _iam_column(),
     sa.Column(
         "last_revision", sa.Integer, comment="the highest there ever was, where it was deleted; null: the newest"
     ),
-    sa.UniqueConstraint("project_id", "name"),
 )
 
 schema_revisions = _table(
@@ -287,7 +267,7 @@ registrations = _identified_table(
     sa.Column("activation_token", sa.Text, nullable=False, comment="empty once decided; opens nothing"),
     sa.Column("decline_comment", sa.Text, nullable=False),
     *_times("registered_at"),
-    sa.Column("modified_at", sa.BigInteger, comment="milliseconds since the epoch; null while pending"),
+    _number("modified_at", "milliseconds since the epoch; null while pending"),
     sa.Column("modified_by", sa.String(36), sa.ForeignKey("users.id", ondelete="SET NULL"), index=True),
 )
 _partial_index("registrations_one_pending", registrations.c.name, registrations.c.status == "pending", unique=True)
@@ -298,8 +278,8 @@ topic_tallies = _table(
     sa.Column("messages", sa.BigInteger, nullable=False, comment="counted into the days; the log's end when caught up"),
     sa.Column("bytes", sa.BigInteger, nullable=False, comment="counted into the days"),
     sa.Column("last_messages", sa.BigInteger, nullable=False, comment="of the last publish request"),
-    sa.Column("last_publish", sa.BigInteger, comment="milliseconds since the epoch; null: never"),
-    sa.Column("previous_publish", sa.BigInteger, comment="milliseconds since the epoch; null: only one so far"),
+    _number("last_publish", "milliseconds since the epoch; null: never"),
+    _number("previous_publish", "milliseconds since the epoch; null: only one so far"),
 )
 
 subscription_tallies = _table(
@@ -308,8 +288,8 @@ subscription_tallies = _table(
     sa.Column("messages", sa.BigInteger, nullable=False, comment="handed out, repeats included"),
     sa.Column("bytes", sa.BigInteger, nullable=False, comment="handed out, repeats included"),
     sa.Column("last_messages", sa.BigInteger, nullable=False, comment="of the last pull"),
-    sa.Column("last_pull", sa.BigInteger, comment="milliseconds since the epoch; null: never"),
-    sa.Column("previous_pull", sa.BigInteger, comment="milliseconds since the epoch; null: only one so far"),
+    _number("last_pull", "milliseconds since the epoch; null: never"),
+    _number("previous_pull", "milliseconds since the epoch; null: only one so far"),
 )
 
 daily_messages = _table("daily_messages", *_days("topic_id", "topics.id"))
@@ -331,9 +311,9 @@ publish_claims = _table(
     *_times("claimed_at"),
     sa.Column("version", sa.Integer, nullable=False, comment="raised by each change"),
     sa.Column("mark", sa.String(36), nullable=False, comment="of who claimed it"),
-    sa.Column("first", sa.BigInteger, comment="offset of the first message; null: not known yet"),
+    _number("first", "offset of the first message; null: not known yet"),
     sa.Column("messages", sa.Integer, comment="null: not known yet"),
-    sa.Column("time", sa.BigInteger, comment="publish time: milliseconds since the epoch"),
+    _number("time", "publish time: milliseconds since the epoch"),
     sa.Index("publish_claims_by_claimed_at", "topic_id", "claimed_at"),
 )
 """Idempotency keys of the log on Kafka."""
@@ -349,7 +329,7 @@ push_secrets = _numbered_table(
     _of("subscription_id", "subscriptions.id", nullable=False, index=True),
     sa.Column("sealed", sa.LargeBinary, nullable=False, comment="encrypted"),
     *_times("created_on"),
-    sa.Column("until", sa.BigInteger, comment="milliseconds since the epoch; null: until another takes its place"),
+    _number("until", "milliseconds since the epoch; null: until another takes its place"),
 )
 """Signing secrets of deliveries, newest last; two for a while after a rotation."""
 
@@ -384,32 +364,28 @@ leases = _table(
 
 named_tokens = _identified_table(
     "named_tokens",
-    _of("user_id", "users.id", nullable=False),
-    sa.Column("name", sa.Text, nullable=False),
+    *_named_in("user"),
     sa.Column("digest", sa.String(64), nullable=False, unique=True, comment="keyed hash of the token's hash"),
     sa.Column("sealed", sa.LargeBinary, nullable=False, comment="encrypted: the token's hash, not the token"),
     sa.Column("rights", _Structure(Rights), comment="JSON list of action and resource; null: all the user's"),
     sa.Column("public_key", sa.Text, comment="PEM; null: none, it is a text"),
     sa.Column("key_id", sa.String(40), comment="of the public key; null: none"),
     *_times("created_on"),
-    sa.Column("expires_on", sa.BigInteger, comment="milliseconds since the epoch; null: never"),
-    sa.Column("last_used", sa.BigInteger, comment="milliseconds since the epoch; null: never"),
+    _number("expires_on", "milliseconds since the epoch; null: never"),
+    _number("last_used", "milliseconds since the epoch; null: never"),
     _created_by(),
-    sa.UniqueConstraint("user_id", "name"),
     sa.Index("named_tokens_key_id_unique", "key_id", unique=True),
 )
 """Looked up by hash; their texts are not stored. With a public key there is no text, and the hash matches no token."""
 
 bindings = _numbered_table(
     "bindings",
-    _of("user_id", "users.id", nullable=False),
-    sa.Column("name", sa.Text, nullable=False),
+    *_named_in("user"),
     sa.Column("issuer", sa.Text, nullable=False, comment="URL"),
     sa.Column("subject", sa.Text, nullable=False),
     sa.Column("by_login", sa.Boolean, nullable=False, comment="made with its user at the first login"),
     *_times("created_on"),
     _created_by(),
-    sa.UniqueConstraint("user_id", "name"),
     sa.UniqueConstraint("issuer", "subject"),
 )
 
@@ -442,6 +418,8 @@ REGISTRY = DatabaseSchema(
     outcomes=outcomes_table("outcomes"),
     taken=TAKEN,
     absent="project doesn't exist",
+    keys=keys,
+    other_key="the token key is not the one this registry's tokens were encrypted with; restore it",
     migrations="ams.storage.registry:migrations",
     version="alembic_version",
     head="0001",

@@ -83,19 +83,8 @@ class UserRecords(Records):
         """Return whether there is any user."""
         return await self._database.value(sa.select(users.c.number).limit(1)) is not None
 
-    async def create(
-        self,
-        name: UserName,
-        details: UserDetails,
-        roles: Roles,
-        created_by: UserId | None,
-        *,
-        made_in: ProjectId | None = None,
-        token: str = "",
-        grows: bool = True,
-    ) -> User:
-        """Create a user (see `creation`). Raises `AlreadyExists`, `QuotaExceeded`, `NotFound` for a project."""
-        creation = self.creation(name, details, roles, created_by, made_in=made_in, token=token)
+    async def create(self, creation: Work[User], *, grows: bool = True) -> User:
+        """Store a user of `creation`. Raises `AlreadyExists`, `QuotaExceeded`, `NotFound` for a project."""
         return await self._database.write(creation, grows=grows)
 
     def creation(
@@ -124,7 +113,7 @@ class UserRecords(Records):
         def work(connection: sa.Connection) -> User:
             connection.execute(row)
             add_memberships(connection, identity, roles, self._quotas)
-            user = user_where(connection, self._secrets, users.c.id == identity)
+            user = self._find(connection, identity)
             assert user is not None
             return user
 
@@ -142,12 +131,12 @@ class UserRecords(Records):
             values["service_roles"] = details.service_roles
 
         def work(connection: sa.Connection) -> User | None:
-            self._check(connection, user, expected)
+            expected.check(lambda: self._find(connection, user))
             self._touch(connection, user, values)
             if roles is not None:
                 connection.execute(sa.delete(memberships).where(memberships.c.user_id == user))
                 add_memberships(connection, user, roles, self._quotas)
-            return user_where(connection, self._secrets, users.c.id == user)
+            return self._find(connection, user)
 
         return await self._write(user, work)
 
@@ -167,12 +156,12 @@ class UserRecords(Records):
         change = sa.update(users).where(users.c.id == user).values(**columns)
 
         def work(connection: sa.Connection) -> User | None:
-            before = user_where(connection, self._secrets, users.c.id == user)
+            before = self._find(connection, user)
             if before is None:
                 return None
             check(before)
             connection.execute(change)
-            return user_where(connection, self._secrets, users.c.id == user)
+            return self._find(connection, user)
 
         return await self._write(user, work, grows=False)  # also on a full disk: the old token must become invalid
 
@@ -181,7 +170,7 @@ class UserRecords(Records):
 
         def work(connection: sa.Connection) -> User | None:
             add_memberships(connection, user, {project: roles}, self._quotas)
-            return user_where(connection, self._secrets, users.c.id == user)
+            return self._find(connection, user)
 
         return await self._write(user, work)
 
@@ -192,11 +181,11 @@ class UserRecords(Records):
         change = sa.update(memberships).where(_membership_of(user, project)).values(roles=roles)
 
         def work(connection: sa.Connection) -> User | None:
-            self._check(connection, user, expected)
+            expected.check(lambda: self._find(connection, user))
             if not connection.execute(change).rowcount:
                 return None
             self._touch(connection, user, {})
-            return user_where(connection, self._secrets, users.c.id == user)
+            return self._find(connection, user)
 
         return await self._write(user, work, grows=False)
 
@@ -206,7 +195,7 @@ class UserRecords(Records):
         return await self._write(user, self._checked_removal(user, expected, removal), grows=False)
 
     async def _one(self, condition: sa.ColumnElement[bool]) -> User | None:
-        return await self._database.read(lambda connection: user_where(connection, self._secrets, condition))
+        return await self._database.read(lambda connection: self._find_where(connection, condition))
 
     async def _read_principal(self, token: str) -> Principal | None:
         own, named = self._secrets.digest(token), self._secrets.digest(token_hash(token))
@@ -226,13 +215,17 @@ class UserRecords(Records):
 
     def _checked_removal(self, user: UserId, expected: Precondition, removal: sa.Delete) -> Work[bool]:
         def work(connection: sa.Connection) -> bool:
-            self._check(connection, user, expected)
+            expected.check(lambda: self._find(connection, user))
             return connection.execute(removal).rowcount > 0
 
         return work
 
-    def _check(self, connection: sa.Connection, user: UserId, expected: Precondition) -> None:
-        expected.check(lambda: user_where(connection, self._secrets, users.c.id == user))
+    def _find(self, connection: sa.Connection, user: UserId) -> User | None:
+        return self._find_where(connection, users.c.id == user)
+
+    def _find_where(self, connection: sa.Connection, condition: sa.ColumnElement[bool]) -> User | None:
+        row = connection.execute(_USERS.where(condition)).first()
+        return _user(row, self._secrets, _memberships(connection, [row.id])[row.id]) if row else None
 
     def _forget(self, user: str) -> None:
         self._principals.forget_where(lambda _, principal: principal.id == user)
@@ -284,12 +277,6 @@ def _on_lists(resources: sa.Table, access: sa.Table) -> sa.Select[Any]:
 
 _OF_TOPICS = _on_lists(tables.topics, tables.topic_access)
 _OF_SUBSCRIPTIONS = _on_lists(tables.subscriptions, tables.subscription_access)
-
-
-def user_where(connection: sa.Connection, secrets: Secrets, condition: sa.ColumnElement[bool]) -> User | None:
-    """Return the user that matches a condition, with its memberships."""
-    row = connection.execute(_USERS.where(condition)).first()
-    return _user(row, secrets, _memberships(connection, [row.id])[row.id]) if row else None
 
 
 def key_holder(connection: sa.Connection, key: str) -> KeyHolder | None:

@@ -5,9 +5,11 @@ import random
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field
 
+from ams.core.clock import SystemClock
 from ams.core.errors import OUTCOME_UNKNOWN, CursorsUnavailable, LogUnavailable
 from ams.core.names import Offset, SubscriptionId, TopicId
 from ams.core.offsets import Range, bitmap_of, ranges_of
+from ams.core.supervisor import Supervisor
 from ams.storage.cursors.acks import AckUpdate
 from ams.storage.cursors.base import NO_DEADLINE
 from ams.storage.cursors.embedded import EmbeddedCursors
@@ -30,7 +32,7 @@ class Positions:
     async def open(self, log: EmbeddedLog) -> EmbeddedCursors:
         """Open cursors and check that each has a permitted position."""
         self._log = log
-        cursors = await EmbeddedCursors.open(log.journal, ends={TOPIC: END})
+        cursors = await EmbeddedCursors.open(log.journal, {TOPIC: END}, SystemClock(), Supervisor())
         for key in (*ORDERED, *PARALLEL):
             found = await facts(cursors, key)
             assert found in self.lawful.get(key, [None]), f"{key} is at {found}, not at {self.lawful.get(key)}"

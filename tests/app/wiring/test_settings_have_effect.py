@@ -24,7 +24,6 @@ from ams.app.wiring.engines import kafka_options
 from ams.core.quotas import QUOTAS
 from ams.core.settings import Settings
 from ams.http import tls
-from ams.service.delivery import Deliverer
 from ams.storage import files
 from demo.issuer import ExampleIssuer
 from tests.app.client import Client
@@ -192,9 +191,9 @@ def test_without_a_wait_a_pull_answers_at_once(tmp_path: Path, monkeypatch: pyte
     async def waiting(*_: object) -> None:
         raise AssertionError("it waits")
 
-    monkeypatch.setattr(Deliverer, "_wait", waiting)
     with in_process_service(tmp_path / "data", pull_wait=0.0) as given, Client(given) as client:
         client.prepare()
+        monkeypatch.setattr(type(given.run.service.log), "wait", waiting)
         assert client.pull() == []
 
 

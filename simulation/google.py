@@ -128,6 +128,10 @@ class SimContext:
         """Set the code that a call ends with."""
         self._code = code
 
+    def time_remaining(self) -> float | None:
+        """Return None: calls have no deadline."""
+        return None
+
     def cancelled(self) -> bool:
         """Return whether the client has left."""
         return self._served.is_lost

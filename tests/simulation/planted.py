@@ -26,7 +26,7 @@ from ams.service.parallel import pulls
 from ams.service.parallel.backlog import Backlog
 from ams.service.parallel.hand_out_ids import HandOutIds, RestartGrace
 from ams.service.parallel.message_state import KeyQueue
-from ams.storage.cursors import embedded
+from ams.storage.cursors import embedded_rows
 from ams.storage.cursors.embedded import EmbeddedCursors
 from ams.storage.cursors.embedded_rows import CursorChangeGroup, encode_group
 from ams.storage.database.invalidation import PRINCIPAL, SCHEMA, Invalidations
@@ -77,7 +77,7 @@ def stale_cursors() -> Planted:
     def some(group: CursorChangeGroup, before: Any, lost: int) -> bytes:
         return encode_group(group if next(numbers) % 5 else CursorChangeGroup(), before, lost)
 
-    return replace(embedded, "encode_group", some)
+    return replace(embedded_rows, "encode_group", some)
 
 
 def wrong_horizon() -> Planted:

@@ -17,6 +17,7 @@ from ams.authn.http.errors import CODES, WORDS, MethodNotAllowed, refusal
 from ams.authn.http.json_bodies import read_body
 from ams.authn.http.routes import CHANGE_ACTIONS
 from ams.core import errors
+from ams.core.clock import publish_time
 from ams.core.errors import BadRequest, ServiceFailed
 from ams.storage.database.database import sqlite_url
 from ams.wire.actions import SMALL_BODY
@@ -151,8 +152,8 @@ async def test_a15_every_change_is_recorded_and_every_refused_one(quick_service:
                       ("bindings:update", "/bindings/none", "", 401, "refused", "Wrong Credentials"),
                       ("bindings:create", "/bindings/b", key, 404, "refused", "Host was not found"),
                       ("bindings:delete", "/bindings/***", key, 404, "refused", "Binding was not found")]  # fmt: skip
-    assert {(each.service, each.address, each.at) for each in quick_service.trail.events} == {
-        ("authn", ADDRESS, quick_service.clock.wall())
+    assert {(each.service, each.address, each.time) for each in quick_service.trail.events} == {
+        ("authn", ADDRESS, publish_time(quick_service.clock.wall()))
     }
     assert all(each.request for each in quick_service.trail.events)
 

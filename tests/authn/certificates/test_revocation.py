@@ -19,6 +19,7 @@ from ams.authn.certificates.crls import CrlCache, RevocationList
 from ams.authn.certificates.revocation import MAX_ANSWER_BYTES, Responders
 from ams.core.errors import Unavailable
 from ams.outgoing.address_guard import Guard
+from ams.outgoing.client import MAX_BODY_BYTES
 from tests.authn.certificates.conftest import BELIEVED, REVOKED, Site, World, judge_leaf, present_chain
 from tests.support.authorities import (
     CLIENT,
@@ -166,6 +167,7 @@ async def test_a10_all_urls_are_tried_and_those_of_ldap_left_out(site: Site, pub
     (b"", 404, "Could not access CRL {url}"), (b"http://10.0.0.1/", 302, "Could not access CRL {url}"),
     (b"ftp://127.0.0.1/", 302, "Could not access CRL {url}"), (b"/root.crl", 301, "Could not access CRL {url}"),
     (b"odd", 200, "Unable to parse CRL Data"),
+    pytest.param(bytes(MAX_BODY_BYTES + 1), 200, "Unable to read CRL Data", id="too long"),
 ])  # fmt: skip
 async def test_a10_an_absent_list_is_ours(site: Site, publishing: Publishing, data: bytes, status: int, said: str):
     url = publishing.puts("/root.crl", data)

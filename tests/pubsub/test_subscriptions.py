@@ -356,7 +356,7 @@ def test_without_a_host_name_receivers_check_a_token_by_the_url_that_the_service
             monkeypatch.setenv(name, str(service.ca))
         senders = list(documented_checks(service.base_url, endpoint))
 
-        assert [sender(token) for sender in senders] == [ACCOUNT]
+        assert [sender(token) for sender in senders] == [ACCOUNT] * 2
         for sender in documented_checks(service.base_url, "https://other.example"):
             with pytest.raises(jwt.InvalidAudienceError):
                 sender(token)

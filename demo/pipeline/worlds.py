@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
-from ams.pipeline.definition.plans import read_plan
 from ams.pipeline.job_run import RunPlan, RunResult, Setup, start
+from ams.pipeline.plans import read_plan
 from demo.pipeline.samples import Sample, accounting, alarms, cloud, federation, monitoring
 from demo.service import Service
 from local_cluster.postgres import Postgres, is_installed

@@ -14,7 +14,7 @@ from tests.cli.conftest import Ams, prepare_project
 from tests.support.service import LiveService
 from tests.tables.making import MONDAY, append, table
 
-WALLS = "source: {topic: walls}\nsteps:\n  - parse: {format: json, fields: {wall: double}}\nsink: {table: walls}\n"
+WALLS = "job: archive\nname: walls\noptions: {topics: [walls]}\n"
 MADE = ("topics create jobs", "subs create reader jobs", "subs create worker jobs --type parallel")
 
 
@@ -131,11 +131,11 @@ CODES: dict[int, list[Exception]] = {
     ],
     2: [
         BadSettings("no port"), BadDocument("file.yaml:1: no"), pipeline.WrongOption("size", "no"),
-        pipeline.WrongDefinition("file.yaml", []), Usage("no project"), errors.Unusable("no CA file"),
+        pipeline.WrongJobFile("file.yaml", []), Usage("no project"), errors.Unusable("no CA file"),
     ],
     3: [errors.NotAuthenticated("Unauthorized"), errors.NotAllowed("forbidden")], 4: [errors.NotFound("no")],
     5: [
-        pipeline.ChangedDefinition("no"), pipeline.WrongTable("no"), WrongTable("no"), pipeline.Busy("no"),
+        pipeline.ChangedJob("no"), pipeline.WrongTable("no"), WrongTable("no"), pipeline.Busy("no"),
         errors.AlreadyExists("no"), errors.Conflict("no"),
     ],
     6: [errors.Unreachable("no"), errors.NotAms("no")],

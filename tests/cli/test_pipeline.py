@@ -20,46 +20,48 @@ from demo.pipeline.samples.__main__ import ENTRY, NAME
 from tests.cli.conftest import Ams
 from tests.tables.making import MONDAY, TUESDAY, append, contents, table, write
 
-GOOD = """\
-source: {topic: walls}
-steps:
-  - parse: {format: json, fields: {site: string, wall: double}}
-  - filter: wall > 10
-sink: {table: walls}
-"""
+WALLS = '''\
+from pyspark_ams.jobs import Run, job
+
+
+@job
+def walls(run: Run) -> None:
+    """Look at walls."""
+    run.stream(run.topic("walls"), lambda messages: messages.show())
+'''
 
 
 @pytest.fixture
 def walls(tmp_path: Path) -> str:
-    (tmp_path / "walls.yaml").write_text(GOOD)
-    return "walls.yaml"
+    (tmp_path / "walls.py").write_text(WALLS)
+    return "walls.py"
 
 
-def test_of_a_definition_every_mistake_is_a_line_before_the_error(ams: Ams, walls: str, tmp_path: Path) -> None:
-    assert ams("pipeline", "check", walls) == (0, "", "walls.yaml: walls can be run\n")
-    (tmp_path / "wrong.yaml").write_text(GOOD.replace("wall > 10", "wal > 10").replace("topic:", "subject:"))
+def test_every_mistake_of_a_file_is_a_line_before_the_error(ams: Ams, walls: str, tmp_path: Path) -> None:
+    assert ams("pipeline", "check", walls) == (0, "", "walls.py: walls can be run\n")
+    (tmp_path / "wrong.yaml").write_text("job: archive\noptions:\n  merge: perhaps\n  colour: red\n")
 
     for command in ("check", "run", "show"):
         ran = ams("pipeline", command, "wrong.yaml")
-        first, *_, place, last = ran.stderr.splitlines()
+        first, second, last = ran.stderr.splitlines()
         assert (ran.returncode, ran.stdout) == (2, "")
-        assert first.startswith("wrong.yaml:1: unknown key 'subject'; there are topic, topics, subscription, ")
-        assert place == "wrong.yaml:4:13: no column 'wal'; did you mean wall?"
-        assert last == "ams: wrong.yaml: 3 mistakes; nothing was started"
+        assert first == "wrong.yaml:3: option merge: Expected bool, got str"
+        assert second.startswith("wrong.yaml:4: option colour: there is no such option; there are ")
+        assert last == "ams: wrong.yaml: 2 mistakes; nothing was started"
 
 
-def test_a_folder_of_another_definition_or_of_another_run_is_refused(ams: Ams, walls: str, tmp_path: Path) -> None:
+def test_a_folder_of_another_job_or_of_another_run_is_refused(ams: Ams, walls: str, tmp_path: Path) -> None:
     work = tmp_path / "ams-pipeline" / "walls"
     with checkpoint.lock_work_folder(work):
         busy = ams("pipeline", "run", walls)
-    checkpoint.write(work / "definition.json", Identity(name="walls", project="other", rows={}, options={}))
+    checkpoint.write(work / "job.json", Identity(name="walls", project="other", rows={}, options={}))
     (work / "tables").mkdir()
     other = ams("pipeline", "run", walls)
 
     assert (busy.returncode, other.returncode) == (5, 5)
     assert busy.stderr.startswith(f"ams: another run works in {work}; wait for its end")
     assert other.stderr == (
-        f"ams: {work} was made by another definition (project changed): give another folder with --work to begin anew\n"
+        f"ams: {work} was made by another job (project changed): give another folder with --work to begin anew\n"
     )
 
 
@@ -73,7 +75,7 @@ def test_plans_are_shown_without_the_token(ams: Ams, walls: str, environment: di
 
     shown = {" ".join(line.split()) for line in ran.stdout.splitlines()}
     assert shown >= {
-        f"service {environment['AMS_ENDPOINT']}", f"work {work}", "source topic walls", "filter wall > 10",
+        f"service {environment['AMS_ENDPOINT']}", f"work {work}", "job walls: Look at walls",
         "last batch 3, at 2024-03-05T10:20:30Z", "messages 7,000", "behind 2",
     }  # fmt: skip
     assert environment["AMS_TOKEN"] not in ran.stdout + json.dumps(as_json)

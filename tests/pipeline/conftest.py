@@ -3,7 +3,7 @@
 import os
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,8 +11,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from ams.client import Client
-from ams.pipeline.definition.plans import read_plan
-from ams.pipeline.job_run import Run
+from ams.pipeline.run import Run
 from ams.pipeline.tables import rows_of
 from local_cluster.spark import SparkCluster
 from tests.pipeline.garden import Garden, make_garden
@@ -67,11 +66,10 @@ class Runs:
     def begin(self, work: str = "work") -> Run:
         return Run(self.spark, self.folder / work, self.garden.options, say=lambda _: None)
 
-    def do(self, definition: str, run: Run | None = None) -> Run:
-        """Run a definition to its end, in a new run by default; return the run."""
-        (self.folder / "plan.yaml").write_text(definition)
+    def do(self, function: Callable[[Run], None], run: Run | None = None) -> Run:
+        """Run a job to its end, in a new run by default; return the run."""
         begun = run or self.begin()
-        read_plan(str(self.folder / "plan.yaml")).run(begun)
+        function(begun)
         return begun
 
     def rows(self, table: str) -> DataFrame:

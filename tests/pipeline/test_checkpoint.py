@@ -13,9 +13,10 @@ from ams.cli.exit_codes import Exit, exit_code
 from ams.client import errors as client
 from ams.pipeline import errors
 from ams.pipeline.checkpoint import Identity, RunPosition, guard, lock_work_folder, read_standing, write
-from ams.pipeline.errors import Busy, ChangedDefinition, Failed, Interrupted, WrongTable
-from ams.pipeline.job_run import ends_told, root_cause
+from ams.pipeline.errors import Busy, ChangedJob, Failed, Interrupted, WrongTable
+from ams.pipeline.job_run import ends_told
 from ams.pipeline.progress import EVERY_SECONDS, BatchProgress
+from ams.pipeline.root_cause import root_cause
 
 IDENTITY = Identity(name="walls", project="demo", rows={"source": "topic jobs", "steps": ("a",)}, options={"keep": 3})
 
@@ -36,9 +37,9 @@ def begin_batch(work: Path) -> Path:
     (change_identity(project="other"), "project"),
     (change_identity(rows={"source": "topic other", "steps": ("a",)}), "source"),
 ])  # fmt: skip
-def test_another_definition_is_refused_whatever_is_accepted(tmp_path: Path, now: Identity, what: str) -> None:
+def test_another_job_is_refused_whatever_is_accepted(tmp_path: Path, now: Identity, what: str) -> None:
     begin_batch(tmp_path)
-    with pytest.raises(ChangedDefinition, match=rf"another definition \({what} changed\): give another folder"):
+    with pytest.raises(ChangedJob, match=rf"another job \({what} changed\): give another folder"):
         guard(tmp_path, now, accept_change=True)
     guard(tmp_path, IDENTITY)
 
@@ -47,14 +48,14 @@ def test_other_options_are_refused_until_they_are_accepted(tmp_path: Path) -> No
     begin_batch(tmp_path)
     now = change_identity(options={"keep": 4, "new": 1})
 
-    with pytest.raises(ChangedDefinition, match=r"\(keep, new changed\).* or --accept-change"):
+    with pytest.raises(ChangedJob, match=r"\(keep, new changed\).* or --accept-change"):
         guard(tmp_path, now)
     guard(tmp_path, now, accept_change=True)
 
     guard(tmp_path, now)
 
 
-def test_a_definition_can_be_mended_until_something_is_begun(tmp_path: Path) -> None:
+def test_a_job_can_be_mended_until_something_is_begun(tmp_path: Path) -> None:
     guard(tmp_path, IDENTITY)
     guard(tmp_path, IDENTITY)
     (tmp_path / "spark.log").touch()
@@ -65,7 +66,7 @@ def test_a_definition_can_be_mended_until_something_is_begun(tmp_path: Path) -> 
 
 def test_a_checkpoint_of_something_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "checkpoint").mkdir()
-    with pytest.raises(ChangedDefinition, match="a checkpoint of something else"):
+    with pytest.raises(ChangedJob, match="a checkpoint of something else"):
         guard(tmp_path, IDENTITY)
 
 
@@ -93,8 +94,8 @@ def test_where_a_run_got_to_is_remembered(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_damaged_is_named(tmp_path: Path) -> None:
-    (tmp_path / "definition.json").write_text("{")
-    with pytest.raises(ChangedDefinition, match=r"definition\.json cannot be read"):
+    (tmp_path / "job.json").write_text("{")
+    with pytest.raises(ChangedJob, match=r"job\.json cannot be read"):
         guard(tmp_path, IDENTITY)
 
 

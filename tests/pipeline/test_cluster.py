@@ -28,17 +28,30 @@ pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 SECONDS = 240
 FIRST_STANDING = RunPosition(batch=-1, time="", messages=0)  # where a run stands before its first batch
-COPY = """\
-source: {topic: plants, max_messages: 40}
-sink: {topic: copy, data: data}
-"""
+COPY = '''\
+from pyspark_ams.jobs import MESSAGES, Run, job
+
+
+@job
+def copy(run: Run) -> None:
+    """Copy plants, by a function of this file that executors have no copy of."""
+
+    def handle(messages):
+        run.publish(messages.mapInArrow(unchanged, MESSAGES), "copy")
+
+    run.stream(run.topic("plants", maxOffsetsPerTrigger="40"), handle)
+
+
+def unchanged(batches):
+    yield from batches
+'''
 
 
 def test_a_run_works_until_the_master_removes_it(spark_cluster: SparkCluster, garden: Garden, tmp_path: Path) -> None:
     garden.topic("plants", make_messages(100))
     garden.topic("copy")
-    (tmp_path / "copy.yaml").write_text(COPY)
-    command = [sys.executable, "-m", "ams.cli.main", "pipeline", "run", "copy.yaml", "--every", "500ms", "--work", "w"]
+    (tmp_path / "plants.py").write_text(COPY)
+    command = [sys.executable, "-m", "ams.cli.main", "pipeline", "run", "plants.py", "--every", "500ms", "--work", "w"]
     command += ["--master", spark_cluster.url, "--memory", "512m"]
     for each in ("memory=512m", "cores=1", f"extraJavaOptions={QUICK_JAVA}"):
         command += ["--conf", f"spark.executor.{each}"]

@@ -16,11 +16,11 @@ from pyspark.sql.types import StructType
 
 from ams.pipeline.columns import MESSAGES
 from ams.pipeline.errors import WrongOption
-from ams.pipeline.job_run import Run
 from ams.pipeline.jobs import metrics
 from ams.pipeline.jobs.archive import archive_table, with_date
 from ams.pipeline.report.page import Figure, Rows, Section, page, put
 from ams.pipeline.report.plots import board, stacked_bars, timelines
+from ams.pipeline.run import Run
 from tests.pipeline.jobs.recorded import recorded_run, rows_of
 
 MIDNIGHT = datetime(2024, 3, 5, tzinfo=UTC)

@@ -279,7 +279,7 @@ def test_an_archive_that_is_killed_again_and_again_is_as_one_that_was_not(garden
     kills, archive, blocked = 5, tmp_path / "archive", tmp_path / "blocked"
     for topic in ("plants", "stones"):
         garden.topic(topic, *([Message(b"%d" % number * 50)] * 40 for number in range(kills)))
-    for name in ("pyspark", "pandas", "py4j", "sqlglot"):
+    for name in ("pyspark", "pandas", "py4j"):
         (blocked / name).mkdir(parents=True)
         (blocked / name / "__init__.py").write_text("raise ImportError('not installed')\n")
     command = "import sys; sys.path.insert(0, sys.argv.pop(1)); from ams.cli.main import main; main()"

@@ -8,7 +8,7 @@ MODULES_OF_EXTRAS: Mapping[str, Sequence[str]] = {
     "migrate": ("aiokafka", "pymongo", "sqlalchemy"),
     "push": ("google.protobuf", "grpc", "grpc_health"),
     "tables": ("deltalake", "pyarrow"),
-    "spark": ("deltalake", "pandas", "pyarrow", "pyspark", "sqlglot"),
+    "spark": ("deltalake", "pandas", "pyarrow", "pyspark"),
 }
 """Modules that prove that an extra is installed."""
 

@@ -1,6 +1,6 @@
 """`ams pipeline` and `ams archive`: jobs over the topics of a project (docs/reference/pipeline.md), and their tables.
 
-Only jobs load Spark; `check` of an invalid definition never starts it. Archives and tables need no Spark.
+Only jobs load Spark; `check` never starts it. Archives and tables need no Spark.
 """
 
 import os
@@ -21,7 +21,7 @@ from ams.cli.output import Format, cell, columns, fields, note, printable, write
 from ams.cli.times import seconds_of, time_of
 from ams.client.bearer import BearerFile
 from ams.client.connection import TOKEN_VARIABLES
-from ams.pipeline.errors import CheckFailed, PipelineError, StoreFailed, WrongDefinition, WrongTable
+from ams.pipeline.errors import CheckFailed, PipelineError, StoreFailed, WrongJobFile, WrongTable
 
 if TYPE_CHECKING:
     from ams.pipeline.job_run import RunPlan
@@ -43,7 +43,7 @@ _TALKATIVE = {"spark.log.level": "WARN"}  # log settings of Spark with `--debug`
 Job = Annotated[str | None, argument("[JOB]", "Its options instead of all jobs.")]
 Table = Annotated[str, argument("TABLE", "Folder of the table.")]
 Version = Annotated[str, argument("VERSION", "A number, or a time: the version of then.")]
-Target = Annotated[str, argument("FILE|JOB", "Definition (.yaml; - is stdin), or job.")]
+Target = Annotated[str, argument("FILE|JOB", "Job, its Python file, or a file of its options (.yaml; - is stdin).")]
 Settings = Annotated[Texts, option("Option of the job; repeatable.", "--set", metavar="KEY=VALUE")]
 Work = Annotated[
     str | None, option(f"Folder of the run; default {WORK_FOLDER}/NAME.", metavar="DIR", show_default=False)
@@ -68,7 +68,7 @@ def run(
     conf: Annotated[Texts, option("Setting of Spark; repeatable.", metavar="KEY=VALUE")] = None,
     debug: Annotated[bool, option("Let Spark talk, and show where failures came from.", "--debug")] = False,
 ) -> None:
-    """Run a job or a definition until it has caught up, or with --every until it is stopped.
+    """Run a job until it has caught up, or with --every until it is stopped.
 
     SIGTERM and Ctrl-C end it after the batch at work. Run again, it goes on where it was.
     """
@@ -96,14 +96,14 @@ def run(
 
 @app.command()
 def check(target: Target, settings: Settings = None) -> None:
-    """Say everything that is wrong with a definition, with its lines, without starting Spark."""
+    """Say what is wrong with a job's file or options, without starting Spark."""
     plan = _plan(target, settings)
     note(f"{target}: {plan.name} can be run")
 
 
 @app.does()
 def show(session: Session, target: Target, settings: Settings = None, work: Work = None) -> None:
-    """Say what a job or a definition would do, and where its last run got to."""
+    """Say what a job would do, and where its last run got to."""
     plan = _plan(target, settings)
     folder = _folder(plan, work)
     connected = {"service": session.client.endpoint, "project": session.project, "work": str(folder)}
@@ -131,11 +131,11 @@ def list_jobs(job: Job = None, output: Output = Format.TABLE) -> None:
 
 def _plan(target: str, settings: Texts) -> "RunPlan":
     require_extras("spark")
-    from ams.pipeline.definition.plans import read_plan
+    from ams.pipeline.plans import read_plan
 
     try:
         return read_plan(target, settings or ())
-    except WrongDefinition as error:
+    except WrongJobFile as error:
         for each in error.findings:
             note(printable(f"{error.file}:{each}"))
         count = len(error.findings)

@@ -1,4 +1,4 @@
-"""The work folder of a run (docs/reference/pipeline.md): its files, for one run and one definition at a time."""
+"""The work folder of a run (docs/reference/pipeline.md): its files, for one run and one job at a time."""
 
 import fcntl
 import os
@@ -9,24 +9,24 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from ams.pipeline.errors import Busy, ChangedDefinition, WrongTable
+from ams.pipeline.errors import Busy, ChangedJob, WrongTable
 from ams.storage.files import Disk, write_whole
 
 T = TypeVar("T")
 
-LOCK, DEFINITION, PROGRESS, BEGUN = "lock", "definition.json", "progress.json", "tables.json"
+LOCK, JOB_FILE, PROGRESS, BEGUN = "lock", "job.json", "progress.json", "tables.json"
 EXPECTATIONS = "expectations.json"
 CHECKPOINT, QUARANTINE = "checkpoint", "quarantine"
 SPARK_LOG = "spark.log"
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
-    """Identity of the definition that a checkpoint belongs to."""
+    """Identity of the job that a checkpoint belongs to."""
 
     name: str
     project: str
-    rows: Mapping[str, Any]  # sources and parsing, which decide the tables' rows; a change needs a new folder
-    options: Mapping[str, Any]  # others that results depend on; a change can be accepted where the job allows it
+    rows: Mapping[str, Any]  # what decides which rows its tables have; a change needs a new folder
+    options: Mapping[str, Any]  # that results depend on; a change can be accepted
 
 
 class RunPosition(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,29 +96,29 @@ def hold_lock(folder: Path, name: str, what: str, busy: str) -> Iterator[None]:
 
 
 def guard(work: Path, identity: Identity, *, accept_change: bool = False) -> None:
-    """Raise `ChangedDefinition` unless the folder's checkpoint belongs to this definition, or nothing was begun.
+    """Raise `ChangedJob` unless the folder's checkpoint belongs to this job, or nothing was begun.
 
     `accept_change` accepts changed options; the sources and the parsing must stay the same.
     """
-    known = read(work / DEFINITION, Identity)
+    known = read(work / JOB_FILE, Identity)
     now = msgspec.json.decode(msgspec.json.encode(identity), type=Identity)  # so that tuples equal lists
     if known is None and (work / CHECKPOINT).exists():
-        raise ChangedDefinition(f"{work} holds a checkpoint of something else; give another folder with --work")
+        raise ChangedJob(f"{work} holds a checkpoint of something else; give another folder with --work")
     if known is not None and known != now:
-        beside = {each.name for each in work.iterdir()} - {LOCK, DEFINITION, SPARK_LOG, CHECKPOINT}
-        # Until something is read or written, a definition may change freely.
+        beside = {each.name for each in work.iterdir()} - {LOCK, JOB_FILE, SPARK_LOG, CHECKPOINT}
+        # Until something is read or written, a job may change freely.
         if beside or any((work / CHECKPOINT / "offsets").glob("[0-9]*")):
             way_out = "give another folder with --work to begin anew"
             for what in ("name", "project", "rows"):
                 if getattr(known, what) != getattr(now, what):
                     changed = _changed_names(known.rows, now.rows) if what == "rows" else what
-                    raise ChangedDefinition(f"{work} was made by another definition ({changed} changed): {way_out}")
+                    raise ChangedJob(f"{work} was made by another job ({changed} changed): {way_out}")
             if not accept_change:
                 changed = _changed_names(known.options, now.options)
                 way_out += ", or --accept-change to go on with the new ones"
-                raise ChangedDefinition(f"{work} was made with other options ({changed} changed): {way_out}")
+                raise ChangedJob(f"{work} was made with other options ({changed} changed): {way_out}")
     if known != now:
-        write(work / DEFINITION, identity)
+        write(work / JOB_FILE, identity)
 
 
 def read_standing(work: Path) -> RunPosition | None:
@@ -154,10 +154,10 @@ def _changed_names(known: Mapping[str, Any], now: Mapping[str, Any]) -> str:
 
 
 def read(path: Path, kind: type[T]) -> T | None:
-    """Decode a small file; None if absent. Raises `ChangedDefinition` if it cannot be read."""
+    """Decode a small file; None if absent. Raises `ChangedJob` if it cannot be read."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=kind)
     except FileNotFoundError:
         return None
     except (OSError, msgspec.DecodeError) as error:
-        raise ChangedDefinition(f"{path} cannot be read: {error}") from error
+        raise ChangedJob(f"{path} cannot be read: {error}") from error

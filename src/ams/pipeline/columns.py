@@ -7,7 +7,11 @@ from ams.pipeline.messages import MESSAGE
 
 MESSAGES: StructType = from_arrow_schema(MESSAGE)
 
-PLACE = StructType(MESSAGES.fields[:5])  # position of a message, and the struct `source` of parsed records
+PLACE = StructType(MESSAGES.fields[:5])  # position of a message
+
+SOURCE = "source"  # the struct `PLACE` in a parsed record
+
+ORDER = ("publish_time", "project", "topic", "offset")  # columns that order messages
 
 CONTENT = StructType(MESSAGES.fields[:7])
 

@@ -32,19 +32,17 @@ class WrongOption(PipelineError):
 
 
 class Finding(NamedTuple):
-    """One error in a file. Lines and columns count from 1; only expressions have columns."""
+    """One error in a file, with its line from 1."""
 
     line: int
     reason: str
-    column: int | None = None
 
     def __str__(self) -> str:
-        column = "" if self.column is None else f"{self.column}:"
-        return f"{self.line}:{column} {self.reason}"
+        return f"{self.line}: {self.reason}"
 
 
-class WrongDefinition(PipelineError):
-    """A definition file is invalid."""
+class WrongJobFile(PipelineError):
+    """A file of a job or its options is invalid."""
 
     def __init__(self, file: str, findings: Sequence[Finding]) -> None:
         super().__init__("\n".join(f"{file}:{each}" for each in findings))
@@ -52,8 +50,8 @@ class WrongDefinition(PipelineError):
         self.findings = tuple(findings)
 
 
-class ChangedDefinition(PipelineError):
-    """The checkpoint belongs to another definition; the message says what to do."""
+class ChangedJob(PipelineError):
+    """The checkpoint belongs to another job; the message says what to do."""
 
 
 class DataLoss(PipelineError):

@@ -51,7 +51,7 @@ class Place:
 class Case:
     """A job, its input messages, and its batch size."""
 
-    job: str  # `module:JOB`, or the text of a definition with `{batch}` for its batch size
+    job: str  # `module:JOB`
     samples: Iterable[Sample]
     options: Callable[[Place], Mapping[str, Any]]
     batch: int
@@ -117,21 +117,13 @@ def differences(case: Case, calm: Place, killed: Place) -> list[str]:
 def told_of(case: Case, place: Place, batch: int) -> dict[str, Any]:
     """Return the arguments of a job for `driver`."""
     options = {**case.options(place), "batch_messages": batch}
-    return {"job": _target(case, place, batch), "work": str(place.work), "options": options}
+    return {"job": case.job, "work": str(place.work), "options": options}
 
 
 def _run_case(case: Case, place: Place, kills: int, seed: int, batch: int, more: Kills | None) -> int:
     if case.job == WITHOUT_SPARK:
         return _run_without_spark(place, kills, seed, batch)
     return drive(told_of(case, place, batch), place.service, place.folder, kills=kills, seed=seed, more=more)
-
-
-def _target(case: Case, place: Place, batch: int) -> str:
-    if "\n" not in case.job:
-        return case.job
-    file = place.work / "definition.yaml"
-    file.write_text(case.job.format(batch=batch))
-    return str(file)
 
 
 def _run_without_spark(place: Place, kills: int, seed: int, batch: int) -> int:
@@ -207,31 +199,18 @@ def _republish(seed: int) -> Case:
     )  # fmt: skip
 
 
-DEFINITION = """\
-name: reports
-source: {{topic: alarms, max_messages: {batch}}}
-steps:
-  - parse: {{format: json, fields: {{site: string, node_name: string, test_name: string, status: string}}}}
-  - expect:
-      - not_null: [site, node_name]
-      - condition: status <> 'WARNING'
-      - unique: [node_name, test_name, status]
-sink: {{table: reports}}
-"""
-
-
-def _definition(seed: int) -> Case:
-    """Return a definition with expectations; rows that fail them are quarantined, some because of others in their
-    batch."""
+def _expectations(seed: int) -> Case:
+    """Return a job with expectations; rows that fail them are quarantined, some because of others in their batch."""
     return Case(
-        job=DEFINITION, samples=alarms.messages(seed, DAY, sites=4, outages=120, mishaps=MISHAPS),
-        options=lambda _: {}, batch=40, left=folders,
+        job="tests.faults.pipeline.expecting:reports",
+        samples=alarms.messages(seed, DAY, sites=4, outages=120, mishaps=MISHAPS), options=lambda _: {}, batch=40,
+        left=folders,
     )  # fmt: skip
 
 
 CASES: Mapping[str, Callable[[int], Case]] = {
     "archive": _archive, "ams-archive": _archive_without_spark, "accounting": _accounting,
-    "availability": _availability, "republish": _republish, "definition": _definition,
+    "availability": _availability, "republish": _republish, "expectations": _expectations,
 }  # fmt: skip
 
 

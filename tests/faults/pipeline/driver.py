@@ -1,6 +1,6 @@
 """Runs jobs to their end, as a process that can be killed: `python -m tests.faults.pipeline.driver FILE ...`.
 
-FILE is JSON: `job` (`module:JOB`, or the path of a definition), `work`, `source` (options of `format("ams")`),
+FILE is JSON: `job` (`module:JOB`), `work`, `source` (options of `format("ams")`),
 `options` of the job, and `settings` of the session. Jobs run one after another in one session. A job that fails
 writes the reason to `FAILURE_FILE` in its work folder, and the next one runs.
 """
@@ -15,9 +15,8 @@ from typing import Any
 
 import msgspec
 
-from ams.pipeline.definition.plans import is_file, read_plan
-from ams.pipeline.job_run import Run
 from ams.pipeline.jobs.base import Job
+from ams.pipeline.run import Run
 from ams.pipeline.session import local_session
 
 FAILURE_FILE = "failed"
@@ -39,9 +38,6 @@ def main(files: list[str]) -> int:
 
 
 def _plan(target: str, options: object) -> tuple[str, Callable[[Run], None]]:
-    if is_file(target):
-        plan = read_plan(target)
-        return plan.name, plan.run
     module, _, name = target.partition(":")
     job: Job[Any] = getattr(importlib.import_module(module), name)
     return job.name, lambda run: job.run(run, msgspec.convert(options, job.options))

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from ams.pipeline.columns import MESSAGES
-from ams.pipeline.job_run import Run, quarantine_of
+from ams.pipeline.run import Run, quarantine_of
 from demo.pipeline.samples import Sample
 from tests.pipeline.delta import by_duckdb
 

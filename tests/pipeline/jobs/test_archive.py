@@ -21,9 +21,7 @@ from pyspark.sql import SparkSession
 from ams.client import Message, wire
 from ams.core.errors import InvalidInput
 from ams.core.messages import message
-from ams.pipeline.definition.plans import read_plan
-from ams.pipeline.errors import ChangedDefinition, CheckFailed, StaleCheckpoint, WrongOption, WrongTable
-from ams.pipeline.job_run import Run
+from ams.pipeline.errors import ChangedJob, CheckFailed, StaleCheckpoint, WrongOption, WrongTable
 from ams.pipeline.jobs import replay as replay_job
 from ams.pipeline.jobs import schema_check
 from ams.pipeline.jobs.archive import (
@@ -38,6 +36,8 @@ from ams.pipeline.jobs.archive import (
     steps,
     with_date,
 )
+from ams.pipeline.plans import read_plan
+from ams.pipeline.run import Run
 from ams.pipeline.service_calls import Service
 from ams.pipeline.topic_archive import Archiver, alone
 from ams.tables.location import Location
@@ -200,7 +200,7 @@ def test_progress_is_kept_and_of_one_replay_only(tmp_path: Path) -> None:
     replay_job.keep(tmp_path / "work", progress)
 
     assert replay_job.read_progress(tmp_path / "work", "r/1") == progress
-    with pytest.raises(ChangedDefinition, match="of a replay with other options"):
+    with pytest.raises(ChangedJob, match="of a replay with other options"):
         replay_job.read_progress(tmp_path / "work", "r/2")
 
 

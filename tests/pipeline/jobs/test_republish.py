@@ -5,9 +5,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ams.client import Message, wire
-from ams.pipeline.job_run import Run, quarantine_of
 from ams.pipeline.jobs.base import read_options
 from ams.pipeline.jobs.republish import RepublishOptions, Rule, run
+from ams.pipeline.run import Run, quarantine_of
 from tests.pipeline.garden import Garden
 
 

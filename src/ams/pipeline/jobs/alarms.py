@@ -15,11 +15,10 @@ from psycopg.sql import SQL, Identifier
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from ams.pipeline.job_run import Run
 from ams.pipeline.jobs.alarm_messages import parse
 from ams.pipeline.jobs.base import NOT_TAKEN, UNKNOWN, Job, columns, unknown
-from ams.pipeline.message_parser import parse_messages
 from ams.pipeline.postgres import Rows, Session, address, check_table, load, map_errors, open_session, write
+from ams.pipeline.run import Run
 
 KEY = ("project", "kind", "report", "level", "site", "service", "hostname", "metric")
 DETAILS = ("details", "cause", "monitoring_host", "vo", "roc", "url_history", "url_help")
@@ -53,16 +52,15 @@ def run(run: Run, options: AlarmOptions) -> None:
     with open_session(to) as connection:
         prepare(connection)
 
-    def handle(messages: DataFrame, batch_id: int) -> None:
+    def handle(messages: DataFrame) -> None:
         latest = time.time() + 86_400  # clocks differ, but not by a day
-        with parse_messages(messages, partial(parse, latest=latest), READ) as (reports, broken):
-            placed = reports.select("*", "source.*").withColumnRenamed("publish_time", "published")
-            # The id of an alarm is a hash of its key.
-            found = placed.withColumn("alarm", F.md5(F.to_json(F.array(*KEY)))).select(*REPORTS.names)
-            write(found, to, ["alarm"], _write_reports)
-            run.append(kept, found, batch_id)
-            run.append(others, unknown(reports), batch_id)
-            run.quarantine(broken, batch_id)
+        reports = run.parsed(messages, partial(parse, latest=latest), READ)
+        placed = reports.select("*", "source.*").withColumnRenamed("publish_time", "published")
+        # The id of an alarm is a hash of its key.
+        found = placed.withColumn("alarm", F.md5(F.to_json(F.array(*KEY)))).select(*REPORTS.names)
+        write(found, to, ["alarm"], _write_reports)
+        run.append(kept, found)
+        run.append(others, unknown(reports))
 
     run.stream(run.topic(*options.topics, maxOffsetsPerTrigger=str(options.batch_messages)), handle)
 

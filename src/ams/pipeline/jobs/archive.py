@@ -12,11 +12,11 @@ from pyspark.sql.types import StructType
 
 from ams.pipeline import messages
 from ams.pipeline.errors import CheckFailed, WrongOption, WrongTable
-from ams.pipeline.job_run import Run
 from ams.pipeline.jobs.base import Job
 from ams.pipeline.jobs.fields import group
 from ams.pipeline.messages import PARTITIONS
 from ams.pipeline.report.page import table
+from ams.pipeline.run import Run
 from ams.pipeline.tables import Table, frame
 from ams.pipeline.topic_archive import closed_partitions, is_kept_here
 from ams.tables import upkeep
@@ -64,7 +64,7 @@ def run(run: Run, options: ArchiveJobOptions) -> None:
             run.say(f"archive: merged {merged} files of days that are closed")
 
     topics = run.topic(*options.topics, maxOffsetsPerTrigger=str(options.batch_messages))
-    run.stream(topics, lambda batch, number: run.append(archive, with_date(batch), number), refresh)
+    run.stream(topics, lambda batch: run.append(archive, with_date(batch)), refresh)
 
 
 def archive_table(spark: SparkSession, path: str) -> Table:

@@ -18,8 +18,9 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.types import ArrayType, StringType
 
+from ams.pipeline.columns import ORDER, SOURCE
 from ams.pipeline.errors import WrongOption
-from ams.pipeline.job_run import Run
+from ams.pipeline.run import Run
 
 O = TypeVar("O", bound=msgspec.Struct)  # noqa: E741  # O for options
 
@@ -33,6 +34,28 @@ class Job(Generic[O]):
     options: type[O]  # a frozen Struct of keyword fields with defaults; the reference repeats their docstrings
     run: Callable[[Run, O], None]
     harmless: frozenset[str] = frozenset({"batch_messages"})  # may change between runs: no result depends on them
+
+
+class NoOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Options of a job that has none."""
+
+
+JobFunction = Callable[..., None]
+
+
+def job(function: JobFunction | None = None, /, *, options: type[msgspec.Struct] = NoOptions) -> Any:
+    """Make a job of a function; its name and the first line of its docstring are those of the job.
+
+    `@job` decorates a function that takes a `Run`. `@job(options=Options)` decorates one that takes a `Run` and its
+    options: a frozen `msgspec.Struct` of keyword fields with defaults, which `--set` and files of options override.
+    """
+
+    def make(function: JobFunction) -> Job[Any]:
+        run = function if options is not NoOptions else lambda run, _: function(run)
+        summary = (inspect.getdoc(function) or "").partition("\n")[0].rstrip(".")
+        return Job(function.__name__, summary, options, run)
+
+    return make if function is None else make(function)
 
 
 _MARKER = re.compile(r" - at `\$[^`]*`")
@@ -127,6 +150,21 @@ def first(frame: DataFrame, by: Sequence[str], *order: str | Column) -> DataFram
     """Keep the first row of each group in an order."""
     place = F.row_number().over(Window.partitionBy(*by).orderBy(*order))
     return frame.withColumn("_place", place).where("_place = 1").drop("_place")
+
+
+def first_published(rows: DataFrame, *by: str) -> DataFrame:
+    """Keep of the rows of the same `by` the one whose message (column `source`) was published first."""
+    return first(rows, by, *_publishing_order(rows))
+
+
+def last_published(rows: DataFrame, *by: str) -> DataFrame:
+    """Keep of the rows of the same `by` the one whose message (column `source`) was published last."""
+    return first(rows, by, *(each.desc() for each in _publishing_order(rows)))
+
+
+def _publishing_order(rows: DataFrame) -> list[Column]:
+    content = F.to_json(F.struct(*sorted(name for name in rows.columns if name != SOURCE)))  # of records of one message
+    return [*(F.col(f"{SOURCE}.{name}") for name in ORDER), content]
 
 
 UNKNOWN = columns((ArrayType(StringType()), "not_taken"))  # the names of a message's unknown fields

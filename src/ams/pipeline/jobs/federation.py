@@ -12,10 +12,9 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from ams.pipeline.columns import PLACE
-from ams.pipeline.job_run import Run
 from ams.pipeline.jobs.base import NOT_TAKEN, UNKNOWN, Job, columns, first, unknown
 from ams.pipeline.jobs.federation_messages import parse, redact_payload
-from ams.pipeline.message_parser import parse_messages
+from ams.pipeline.run import Run
 from ams.pipeline.session import persist_rows
 
 RECORD = columns(
@@ -69,12 +68,12 @@ def run(run: Run, options: FederationOptions) -> None:
     table, others = run.table("records", RECORDS), run.table("not_taken", NOT_TAKEN)
     redact = F.udf(redact_payload, "binary", useArrow=False)
 
-    def handle(messages: DataFrame, batch_id: int) -> None:
-        with parse_messages(messages, parse, columns(RECORD, UNKNOWN)) as (records, broken):
-            registry = F.substring_index("source.topic", "_", 1).alias("registry")
-            run.append(table, records.select("source.*", registry, *RECORD.names), batch_id)
-            run.append(others, unknown(records), batch_id)
-            run.quarantine(broken.withColumn("data", redact("data")), batch_id)
+    def handle(messages: DataFrame) -> None:
+        records, broken = run.parse(messages, parse, columns(RECORD, UNKNOWN))
+        registry = F.substring_index("source.topic", "_", 1).alias("registry")
+        run.append(table, records.select("source.*", registry, *RECORD.names))
+        run.append(others, unknown(records))
+        run.set_aside(broken.withColumn("data", redact("data")))
 
     def refresh() -> None:
         with persist_rows(versions(table.read())) as found:

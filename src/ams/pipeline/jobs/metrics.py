@@ -11,11 +11,11 @@ from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
 from ams.pipeline.errors import WrongOption
-from ams.pipeline.job_run import Run
 from ams.pipeline.jobs.archive import Selection, read_archive, with_date
 from ams.pipeline.jobs.base import Job, columns
 from ams.pipeline.report import plots
 from ams.pipeline.report.page import Figure, Rows, Section, page, put, table
+from ams.pipeline.run import Run
 from ams.pipeline.session import make_active, persist_rows
 
 USAGE = columns(

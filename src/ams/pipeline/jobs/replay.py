@@ -14,11 +14,11 @@ from pyspark.sql import functions as F
 
 from ams.core.names import is_name, is_resource_name
 from ams.pipeline import checkpoint
-from ams.pipeline.errors import ChangedDefinition, StaleCheckpoint, WrongOption
-from ams.pipeline.job_run import Run, Stopped
+from ams.pipeline.errors import ChangedJob, StaleCheckpoint, WrongOption
 from ams.pipeline.jobs.archive import Selection, read_archive
 from ams.pipeline.jobs.base import Job
 from ams.pipeline.options import KEY_WINDOW_SECONDS, moment
+from ams.pipeline.run import Run, Stopped
 from ams.pipeline.sink import publish
 from ams.pipeline.sink.requests import with_attributes
 
@@ -136,11 +136,11 @@ def with_origin(messages: DataFrame) -> DataFrame:
 
 
 def read_progress(work: Path, replay: str) -> ReplayProgress | None:
-    """Return the progress of a folder's replay, None before. Raises `ChangedDefinition` for another replay."""
+    """Return the progress of a folder's replay, None before. Raises `ChangedJob` for another replay."""
     found = checkpoint.read(work / FILE, ReplayProgress)
     if found is not None and found.replay != replay:
         way_out = "give those again, or another folder (--work) for this one"
-        raise ChangedDefinition(f"{work} is of a replay with other options; {way_out}")
+        raise ChangedJob(f"{work} is of a replay with other options; {way_out}")
     return found
 
 

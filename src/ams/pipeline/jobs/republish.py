@@ -21,12 +21,11 @@ from ams.core.names import RESOURCE_NAME
 from ams.pipeline.checkpoint import CHECKPOINT
 from ams.pipeline.columns import BROKEN, MESSAGES
 from ams.pipeline.errors import WrongOption
-from ams.pipeline.job_run import Run, Source
 from ams.pipeline.jobs.base import Job
 from ams.pipeline.jobs.schema_check import SchemaParts, Verdicts, rules_named
 from ams.pipeline.options import KEY_WINDOW_SECONDS
+from ams.pipeline.run import Run, Source
 from ams.pipeline.service_calls import open_service
-from ams.pipeline.session import persist_rows
 from ams.pipeline.sink import publish
 from ams.pipeline.sink.requests import with_attributes
 from ams.pipeline.sink.writer import refuse_stale
@@ -102,16 +101,14 @@ def run(run: Run, options: RepublishOptions) -> None:
     parted = [name.rpartition("/") for name in options.topics]
     barred = [name for owner, _, name in parted if (owner or own) == (options.project or own)]
 
-    def handle(batch: DataFrame, batch_id: int) -> None:
-        with ExitStack() as stack:
-            copies = judged = stack.enter_context(persist_rows(_route_messages(batch, options, barred)))
-            topics = copies.where("to IS NOT NULL").select("to").distinct().collect()
-            rules = _rules_of(target, (each.to for each in topics))
-            if rules:
-                sent = _sent_attributes(origin=options.origin)
-                judged = stack.enter_context(persist_rows(_fitting(copies, rules, sent)))
-            publish(_to_publish(judged, origin=options.origin), written, ORDER)
-            run.quarantine(judged.where("reason IS NOT NULL").select(*BROKEN.names), batch_id)
+    def handle(batch: DataFrame) -> None:
+        copies = judged = run.cached(_route_messages(batch, options, barred))
+        topics = copies.where("to IS NOT NULL").select("to").distinct().collect()
+        rules = _rules_of(target, (each.to for each in topics))
+        if rules:
+            judged = run.cached(_fitting(copies, rules, _sent_attributes(origin=options.origin)))
+        publish(_to_publish(judged, origin=options.origin), written, ORDER)
+        run.set_aside(judged.where("reason IS NOT NULL").select(*BROKEN.names))
 
     run.stream(run.topic(*options.topics, maxOffsetsPerTrigger=str(options.batch_messages)), handle)
 

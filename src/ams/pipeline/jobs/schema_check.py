@@ -22,12 +22,12 @@ from ams.core.errors import InvalidInput, Overloaded
 from ams.core.messages import message
 from ams.pipeline.columns import PLACE
 from ams.pipeline.errors import Broken, CheckFailed, WrongOption
-from ams.pipeline.job_run import Run
 from ams.pipeline.jobs.archive import Selection, read_archive
 from ams.pipeline.jobs.base import Job, columns
 from ams.pipeline.jobs.fields import in_utf8
 from ams.pipeline.protobuf import compile_definition
 from ams.pipeline.report.page import table
+from ams.pipeline.run import Run
 from ams.pipeline.service_calls import Service, open_service
 from ams.pipeline.session import persist_rows
 from ams.validation.compiled import PROTOBUF, compile_stored

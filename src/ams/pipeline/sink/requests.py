@@ -13,14 +13,12 @@ without the option has a new name for each try of a task: a retried task stores 
 """
 
 import contextlib
-import shutil
 import zlib
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from itertools import repeat
-from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import uuid4
 
@@ -39,7 +37,6 @@ from ams.pipeline.columns import PLACE
 from ams.pipeline.errors import WrongOption, WrongRow
 from ams.pipeline.options import Limits, Writing
 from ams.pipeline.service_calls import Service
-from ams.tables.location import sync
 
 DATA, ATTRIBUTES, ORDERING_KEY, TOPIC, LANE = "data", "attributes", "ordering_key", "topic", "lane"
 _TYPES: dict[str, tuple[tuple[type[DataType], ...], str]] = {
@@ -186,22 +183,6 @@ def arrange_rows(rows: DataFrame, order_by: Sequence[str] = (), lane: Column | N
         .repartition(partitions, *topic, LANE)
         .sortWithinPartitions(*topic, LANE, *order_by, *content)
     )
-
-
-def written_down(batch: DataFrame, batch_id: int, folder: Path) -> DataFrame:
-    """Return the rows of the batch's first try; they are kept in `folder` until the next batch."""
-    mine = folder / f"batch-{batch_id:06d}"
-    if not mine.exists():
-        work = folder / "_work"
-        batch.write.mode("overwrite").parquet(str(work))
-        for each in (*work.iterdir(), work):
-            sync(str(each))
-        work.rename(mine)
-        sync(str(folder))
-    for each in folder.glob("batch-*"):
-        if each.name < mine.name:
-            shutil.rmtree(each)
-    return batch.sparkSession.read.schema(batch.schema).parquet(str(mine))
 
 
 def with_attributes(marks: Mapping[str, Column]) -> Column:

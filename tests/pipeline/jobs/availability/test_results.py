@@ -14,10 +14,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType
 
 from ams.client import Client, Message
-from ams.pipeline.job_run import Run, quarantine_of
 from ams.pipeline.jobs.availability.figures import EVENTS, OUTBOX
 from ams.pipeline.jobs.availability.inputs import AvailabilityOptions
 from ams.pipeline.jobs.availability.job import JOB, Outbox, run
+from ams.pipeline.run import Run, quarantine_of
 from ams.pipeline.tables import Table, rows_of
 from bench import availability as oracle
 from demo.pipeline.samples import Mishaps, monitoring

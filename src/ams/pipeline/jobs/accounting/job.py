@@ -20,13 +20,12 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, StructType
 
-from ams.pipeline.job_run import Run
 from ams.pipeline.jobs.accounting import summaries
 from ams.pipeline.jobs.accounting.envelope import EnvelopeTrust
 from ams.pipeline.jobs.accounting.reader import parse
 from ams.pipeline.jobs.base import Job
-from ams.pipeline.message_parser import parse_messages
 from ams.pipeline.postgres import VARIABLE, Rows, Session, address, identifier, load, map_errors, open_session, write
+from ams.pipeline.run import Run
 from ams.pipeline.session import persist_rows
 from ams.pipeline.tables import Table
 from ams.storage.files import Disk, write_whole
@@ -100,10 +99,8 @@ def run(run: Run, options: AccountingOptions) -> None:
     to = prepared_database(options.database) if options.database or VARIABLE in os.environ else ""
     records = _records_of(run)
 
-    def handle(batch: DataFrame, batch_id: int) -> None:
-        with parse_messages(batch, read_message, summaries.RECORD) as (found, broken):
-            run.append(records, found, batch_id)
-            run.quarantine(broken, batch_id)
+    def handle(messages: DataFrame) -> None:
+        run.append(records, run.parsed(messages, read_message, summaries.RECORD))
 
     messages = run.topic(*options.topics, maxOffsetsPerTrigger=str(options.batch_messages))
     run.stream(messages, handle, lambda: refresh(run, to))

@@ -24,16 +24,16 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from ams.pipeline.checkpoint import CHECKPOINT, read, write
-from ams.pipeline.job_run import Run
 from ams.pipeline.jobs.availability import figures
 from ams.pipeline.jobs.availability.inputs import AvailabilityOptions, DayInputs, Inputs, day_before, inputs
 from ams.pipeline.jobs.availability.parse import lists, parse_lists, parse_results
 from ams.pipeline.jobs.availability.timelines import DAY
 from ams.pipeline.jobs.base import Job
 from ams.pipeline.jobs.fields import group
-from ams.pipeline.message_parser import parse_messages, rows_of, split
+from ams.pipeline.message_parser import rows_of, split
 from ams.pipeline.report import plots
 from ams.pipeline.report.page import Figure, Rows, Section, page, put
+from ams.pipeline.run import Run
 from ams.pipeline.session import persist_rows
 from ams.pipeline.sink import publish
 from ams.pipeline.sink.requests import BATCH_ID
@@ -104,17 +104,16 @@ def run(run: Run, options: AvailabilityOptions) -> None:
     inputs(options)  # report bad files before reading messages
     stored, synced = run.table("results", figures.RESULTS, ("date",)), run.table("synced", figures.SYNCED)
 
-    def handle(batch: DataFrame, batch_id: int) -> None:
+    def handle(batch: DataFrame) -> None:
         sync = F.col("topic") == options.sync_topic
         latest = time.time() + DAY  # clocks differ, but not by a day
         read_lists, schema = partial(parse_lists, report=options.report), figures.SYNCED
         items = split(rows_of(batch.where(sync), read_lists, schema), schema)
         read_results = partial(parse_results, shape=options.shape, latest=latest)
-        with parse_messages(batch.where(~sync), read_results, figures.RESULTS) as found:
-            run.append(stored, _with_source(found.records), batch_id)
-            if options.sync_topic:
-                run.append(synced, _with_source(items.records), batch_id)
-            run.quarantine(found.broken.unionByName(items.broken), batch_id)
+        run.append(stored, _with_source(run.parsed(batch.where(~sync), read_results, figures.RESULTS)))
+        if options.sync_topic:
+            run.append(synced, _with_source(items.records))
+        run.set_aside(items.broken)
 
     def refresh() -> None:
         came = synced.read(columns=figures.SYNCED.names[:3]).distinct().collect() if options.sync_topic else []

@@ -16,13 +16,12 @@ from pyspark.sql.types import ArrayType
 
 from ams.pipeline.columns import PLACE
 from ams.pipeline.errors import WrongOption
-from ams.pipeline.job_run import Run
 from ams.pipeline.jobs.base import Job, columns, first
 from ams.pipeline.jobs.cloud.parse import parse
 from ams.pipeline.jobs.fields import group
-from ams.pipeline.message_parser import parse_messages
 from ams.pipeline.options import moment
 from ams.pipeline.report.page import put
+from ams.pipeline.run import Run
 from ams.pipeline.session import persist_rows
 
 _TOPIC = r"^SITE_(.+)_ENDPOINT_([^_]+)$"  # the site's name, and its endpoint's id in the configuration database
@@ -151,12 +150,11 @@ def run(run: Run, options: CloudOptions) -> None:
     """Keep the latest description of each topic, and build the catalogue."""
     kept = run.result("descriptions", LATEST, ("project", "topic"))
 
-    def handle(messages: DataFrame, batch_id: int) -> None:
-        with parse_messages(messages, parse, DESCRIPTION) as (described, broken):
-            with persist_rows(_latest(_with_site(described))) as new:
-                before = kept.read().join(new.select("project", "topic"), ["project", "topic"], "left_semi")
-                kept.replace(_latest(before.unionByName(new)))
-            run.quarantine(broken, batch_id)
+    def handle(messages: DataFrame) -> None:
+        described = run.parsed(messages, parse, DESCRIPTION)
+        with persist_rows(_latest(_with_site(described))) as new:
+            before = kept.read().join(new.select("project", "topic"), ["project", "topic"], "left_semi")
+            kept.replace(_latest(before.unionByName(new)))
 
     def refresh() -> None:
         now = options.moment or datetime.now(UTC)

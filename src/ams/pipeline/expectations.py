@@ -1,0 +1,90 @@
+"""Expectations of rows: which are checked, counted, and set aside, and which end a run."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Literal, NamedTuple
+
+from pyspark import StorageLevel
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from ams.pipeline.checkpoint import Counted
+from ams.pipeline.columns import BROKEN, PLACE, SOURCE
+from ams.pipeline.errors import CheckFailed
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """A condition that each row should meet.
+
+    Attributes:
+        name: Names it in reasons and counts.
+        holds: True for a row that meets it; null is not true.
+        on_failure: `set_aside` moves a row that fails to quarantine, `warn` keeps it and prints a line, `fail` ends the
+            run before anything of the batch is written.
+        at_least: The share of rows that must meet it, for `warn` and `fail`.
+    """
+
+    name: str
+    holds: Column
+    on_failure: Literal["set_aside", "fail", "warn"] = "set_aside"
+    at_least: float = 1.0
+
+    @property
+    def sets_aside(self) -> bool:
+        """Whether rows that fail go to quarantine."""
+        return self.on_failure == "set_aside"
+
+
+class CheckedRows(NamedTuple):
+    """Rows after a check."""
+
+    passed: DataFrame
+    aside: DataFrame | None  # `columns.BROKEN`
+    counts: dict[str, Counted]
+    cached: DataFrame  # holds the rows of both until it is unpersisted
+
+
+def check_rows(
+    rows: DataFrame, expectations: Sequence[Expectation], where: str, say: Callable[[str], None]
+) -> CheckedRows:
+    """Check rows in the order of expectations: a row that is set aside is not checked further. Raises `CheckFailed`."""
+    marks = {f"#{number}": each for number, each in enumerate(expectations)}
+    marked, passed = rows, F.lit(True)  # in marked: true where it fails, null where it was not checked
+    for mark, each in marks.items():
+        marked = marked.withColumn(mark, F.when(passed, ~F.coalesce(each.holds, F.lit(False))))
+        if each.sets_aside:
+            passed = passed & ~F.col(mark)
+    cached = marked.persist(StorageLevel.DISK_ONLY)
+    sums = [F.struct(F.count(mark), F.count_if(F.col(mark))).alias(mark) for mark in marks]
+    [found] = cached.agg(*sums).collect()
+    counts = {each.name: Counted(*found[mark]) for mark, each in marks.items()}
+    for each in expectations:
+        _judge(each, counts[each.name], where, say)
+    aside = {mark: each.name for mark, each in marks.items() if each.sets_aside}
+    broken = _broken(cached.where(~passed), rows.columns, aside) if aside else None
+    return CheckedRows(cached.where(passed).select(*rows.columns), broken, counts, cached)
+
+
+def _judge(expectation: Expectation, counted: Counted, where: str, say: Callable[[str], None]) -> None:
+    good = counted.rows - counted.failed
+    if expectation.sets_aside or good >= Decimal(str(expectation.at_least)) * counted.rows:
+        return
+    needed = f"{expectation.at_least * 100:.10g} %"
+    held = f"it holds of {good:,} of {counted.rows:,} rows of {where}, and must of {needed}"
+    told = f"expectation {expectation.name}: {held}"
+    if expectation.on_failure == "fail":
+        raise CheckFailed(f"{told}; nothing of {where} was written, and the next run begins with it")
+    say(told)
+
+
+def _broken(failed: DataFrame, names: Sequence[str], marks: dict[str, str]) -> DataFrame:
+    row = F.to_json(F.struct(*(name for name in names if name != SOURCE)), {"ignoreNullFields": "false"})
+    made = {
+        **{name: F.col(SOURCE).getField(name) for name in PLACE.names},
+        "attributes": F.from_json(F.lit("{}"), "map<string,string>"),
+        "data": row.cast("binary"),
+        "reason": F.coalesce(*(F.when(F.col(mark), F.lit(f"expectation {name}")) for mark, name in marks.items())),
+    }
+    return failed.select(*(made[name].alias(name) for name in BROKEN.names))

@@ -1,0 +1,161 @@
+"""Plans of runs: of a built-in job, of a job in a Python file, or of a file with a job's name and options."""
+
+import importlib.util
+import os
+import re
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+from pyspark import cloudpickle
+
+from ams.core.errors import BadDocument
+from ams.core.yaml_tree import Value, bad, parse_tree, read_tree
+from ams.pipeline.errors import Finding, WrongJobFile, WrongOption
+from ams.pipeline.job_run import RunPlan
+from ams.pipeline.jobs import load
+from ams.pipeline.jobs.base import Job, read_options, takes_text
+
+_PYTHON, _YAML = (".py",), (".yaml", ".yml")
+_KEYS = ("name", "job", "options")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", re.ASCII)  # of a run, and of its folder
+
+
+def is_file(target: str) -> bool:
+    """Return whether a target is a file; `-` is standard input."""
+    return target == "-" or target.endswith((*_PYTHON, *_YAML)) or "/" in target
+
+
+def read_plan(target: str, settings: Sequence[str] = ()) -> RunPlan:
+    """Plan the run of a job; `KEY=VALUE` settings override options.
+
+    Args:
+        target: Name of a built-in job, a Python file with one job, or a YAML file with `job`, `options` and `name`.
+        settings: Options of the job.
+
+    Raises:
+        WrongJobFile: The file is invalid.
+        WrongOption: An option is invalid, or there is no such job.
+    """
+    if target == "-" or target.endswith(_YAML):
+        return _plan_of_yaml(target, settings)
+    job = _load_file(target) if is_file(target) else load(target)
+    options, wrong = read_options(job.options, _read_settings(job, settings))
+    if options is None:
+        raise WrongOption(wrong[0].option, "; ".join([wrong[0].reason, *map(str, wrong[1:])]))
+    return _plan(job, job.name, options)
+
+
+def _plan(job: Job[Any], name: str, options: msgspec.Struct) -> RunPlan:
+    values: dict[str, Any] = msgspec.to_builtins(options)
+    shown = {name: msgspec.json.encode(value).decode() for name, value in values.items()}
+    return RunPlan(
+        name=name,
+        summary=job.summary,
+        run=lambda run: job.run(run, options),
+        rows={"job": job.name},
+        options={name: value for name, value in values.items() if name not in job.harmless},
+        lines=[f"job      {job.name}: {job.summary}", *(f"option   {key} = {value}" for key, value in shown.items())],
+    )
+
+
+def _load_file(file: str) -> Job[Any]:
+    """Load the job of a Python file. Tasks get the file's functions by value, so that executors need no copy."""
+    if not os.path.isfile(file):
+        raise BadDocument(f"{file}: {os.strerror(2)}", None, os.strerror(2))
+    name = f"ams_job_{re.sub('[^A-Za-z0-9_]', '_', Path(file).stem)}"
+    spec = importlib.util.spec_from_file_location(name, file)
+    if spec is None or spec.loader is None:
+        raise BadDocument(f"{file} ends neither with .py nor with .yaml", None, "no job")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        lines = [each.lineno for each in traceback.extract_tb(error.__traceback__) if each.filename == spec.origin]
+        line = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else None
+        raise WrongJobFile(file, [Finding(line or 1, f"{type(error).__name__}: {error}")]) from error
+    cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]  # PySpark has no types for it
+    jobs = [each for each in vars(module).values() if isinstance(each, Job)]
+    if len(jobs) != 1:
+        names = f"{len(jobs)} jobs" if jobs else "no job"
+        raise WrongJobFile(file, [Finding(1, f"one function with @job is expected; there is {names}")])
+    return jobs[0]
+
+
+def _plan_of_yaml(file: str, settings: Sequence[str]) -> RunPlan:
+    findings: list[Finding] = []
+
+    @contextmanager
+    def finding(value: Value) -> Iterator[None]:
+        try:
+            yield
+        except BadDocument as error:
+            findings.append(Finding(error.line or value.place.line, error.reason))
+        except WrongOption as error:
+            findings.append(Finding(value.place.line, error.reason))
+
+    root = read_tree(file)
+    said: dict[str, Value] = {}
+    if root is not None:
+        with finding(root):
+            said = root.mapping(_KEYS)
+    name, job, options = "", None, None
+    if "job" in said:
+        with finding(said["job"]):
+            job = load(said["job"].text())
+            name = job.name
+    elif not findings:
+        findings.append(Finding(1, "job must be said: the name of a built-in job"))
+    if "name" in said:
+        with finding(said["name"]):
+            name = _read_name(said["name"])
+    if job is not None:
+        places, values = dict[str, Value](), dict[str, Any]()
+        if "options" in said:
+            with finding(said["options"]):
+                places = said["options"].mapping()
+        for each, value in places.items():
+            with finding(value):
+                values[each] = _read_value(value, job, each)
+        options, wrong = read_options(job.options, {**values, **_read_settings(job, settings)})
+        for error in wrong:
+            place = places.get(error.option, said.get("options", said["job"])).place
+            findings.append(Finding(place.line, f"option {error.option}: {error.reason}"))
+    if findings or job is None or options is None:
+        raise WrongJobFile(file, sorted(set(findings), key=lambda each: each.line))
+    return _plan(job, name, options)
+
+
+def _read_name(value: Value) -> str:
+    name = value.text()
+    if not _NAME.fullmatch(name):
+        raise bad(value.place, f"{name[:64]!r} is no name: letters, digits, - and _, 64 of them at most")
+    return name
+
+
+def _read_value(value: Value, job: Job[Any], name: str) -> Any:
+    is_scalar = isinstance(value.node, yaml.ScalarNode) and not value.is_null
+    return value.text() if is_scalar and takes_text(job.options, name) else value.plain()
+
+
+def _read_settings(job: Job[Any], settings: Sequence[str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for each in settings:
+        name, equals, text = each.partition("=")
+        if not equals:
+            raise WrongOption("--set", f"{each!r} must look like KEY=VALUE")
+        try:
+            if takes_text(job.options, name):
+                found[name] = text
+            else:
+                tree = parse_tree(text, f"--set {name}")
+                found[name] = tree.plain() if tree else None
+        except BadDocument as error:
+            raise WrongOption(name, error.reason) from None
+    return found

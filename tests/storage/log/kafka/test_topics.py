@@ -78,7 +78,7 @@ async def test_a_topic_deleted_on_one_node_is_gone_on_another_and_its_waits_end(
     async with engine.open_log() as log, engine.open_log() as second:
         topic = await create_topic(log)
         await second.append(topic, texts("a"))
-        waiting = asyncio.ensure_future(second.wait(topic, 1, 600))
+        waiting = asyncio.ensure_future(second.wait(topic, 1_000, 600))  # beyond what is appended until brokers know
         await asyncio.sleep(0.2)
 
         await log.drop(topic)

@@ -1,7 +1,7 @@
 # The one door to this project. `make` lists what there is; every target works in a fresh clone.
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo certificates-demo identity-demo work-demo pubsub-demo migrate-demo pipeline-demo kafka cluster cluster-demo spark-cluster console console-pictures setup system test test-all test-long check fmt openapi client proto docs pins faults faults-cluster faults-push faults-pipeline power-loss simulate fuzz fuzz-packets attacks mutants bench soak dist clean
+.PHONY: help run demo certificates-demo identity-demo work-demo pubsub-demo migrate-demo pipeline-demo kafka cluster cluster-demo spark-cluster console console-pictures setup system test test-all test-long check fmt openapi client proto docs pins faults faults-cluster faults-push faults-pipeline power-loss simulate fuzz fuzz-packets attacks mutants bench soak dist site clean
 
 PYTHON ?= python3
 PORT ?= 8080
@@ -149,8 +149,11 @@ soak: .venv/dev ## Load it for an hour with retention cutting: memory and p99 st
 dist: .venv/dev ## Build the wheel, install it outside the clone, and see it serve
 	@scripts/dist
 
+site: .venv/dev ## Build the site of the documents, with search and the API, into dist/site
+	@$(BIN)/python website/build.py
+
 clean: ## Remove .venv, caches and builds; data folders stay
-	@rm -rf .venv dist build console/node_modules src/ams/http/console_files src/ams/client/client.py .hypothesis .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	@rm -rf .venv dist build console/node_modules website/node_modules src/ams/http/console_files src/ams/client/client.py .hypothesis .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Git does not have it: what is installed into .venv imports it from here.

@@ -24,7 +24,20 @@ NEEDS = dict.fromkeys(NEEDING_NOTHING.split(), "") | {
     "bench": f"{JAVA} maven postgresql",
 }  # fmt: skip
 """Debian packages by the target that needs them."""
-WITHOUT_PARTS = {"help", "test", "test-all", "test-long", "setup", "console", "check", "fmt", "pins", "dist", "clean"}
+WITHOUT_PARTS = {
+    "help",
+    "test",
+    "test-all",
+    "test-long",
+    "setup",
+    "console",
+    "check",
+    "fmt",
+    "pins",
+    "dist",
+    "site",
+    "clean",
+}
 """Targets that need nothing but Python, or, for `test`, list missing parts by themselves."""
 
 

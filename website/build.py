@@ -193,6 +193,8 @@ def write_http_api(folder: Path) -> None:
     subprocess.run(["sh", "-euc", install], cwd=ROOT, check=True)  # noqa: S607  # every machine has sh
     folder.mkdir(parents=True)
     [script] = (HERE / "node_modules" / "redoc").glob("bundle*/redoc.standalone.js")
+    for each in script.parent.glob("redoc.standalone.js*.txt"):  # licences
+        shutil.copy(each, folder)
     shutil.copy(script, folder)
     (folder / "openapi.js").write_text(f"const description = {(ROOT / 'docs/reference/openapi.json').read_text()}")
     (folder / "index.html").write_text(HTTP_PAGE)

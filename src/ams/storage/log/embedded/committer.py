@@ -272,7 +272,7 @@ class Committer:
         try:
             self._make_ready(writer, size + (len(cursors.body) if cursors else 0), now, outcome)
             self._commit += 1
-            packed = group_commit.pack(appends, writer.segment, self._commit, now)
+            packed = group_commit.Packed(appends, writer.segment, self._commit, now)
             if cursors:
                 packed.parts.append(self._cursors_record(writer, cursors, now))
             writer.write(packed.parts, sync=self._options.sync == "always")
@@ -324,7 +324,8 @@ class Committer:
         self._resume()
 
     def _begin_large(self, writer: Writer, append: Append, now: Milliseconds) -> CommitOutcome:
-        outcome, size = CommitOutcome(writer.kind.code), group_commit.room_for(append, self._options)
+        outcome = CommitOutcome(writer.kind.code)
+        size = group_commit.max_bytes(append) + group_commit.gap_bytes(append, self._options)
         refusal = self._space.refusal(size)
         if refusal:
             self._refuse(refusal)

@@ -11,8 +11,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-import structlog
-
 from ams.core.clock import Milliseconds
 from ams.core.errors import Damaged, Unusable
 from ams.core.names import TopicId
@@ -24,18 +22,16 @@ from ams.storage.log.embedded.record import HEADER_BYTES, MAGIC, RecordHeader, R
 from ams.storage.log.embedded.segment import CHAINS, CURSORS, HEAD_BYTES, IMAGE_SUFFIX, Cut, RetentionClass
 from ams.storage.log.embedded.segment_index import Directory, Entries, IndexHead, SegmentEntries, TopicRow
 
-logger = structlog.get_logger("ams.log")
 RESTORE_HINT = (
     f"restore all of the log together, or move its folder {CURSORS.name} away: then subscriptions begin at their oldest"
     " message"
 )
 _WINDOW_BYTES = 4 * 1024 * 1024
-_MAX_DAMAGED_PLACES = 1000
 _NO_TAIL = Tail()
 
 
 class Damage(NamedTuple):
-    """Damaged bytes: never served, counted and reported; `length` is 0 if unknown."""
+    """Damaged bytes: never served, and reported; `length` is 0 if unknown."""
 
     file: str
     position: int
@@ -44,24 +40,6 @@ class Damage(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.file} at {self.position}: {self.reason} ({self.length} bytes)"
-
-
-@dataclass(slots=True)
-class DamageTracker:
-    """Damaged places found since the start; each is logged once."""
-
-    known: set[tuple[str, int]] = field(default_factory=set)
-    count: int = 0
-
-    def note(self, damage: Damage) -> None:
-        """Count and log a new place. Beyond `_MAX_DAMAGED_PLACES` places only counts."""
-        place = (damage.file, damage.position)
-        if place in self.known:
-            return
-        self.count += 1
-        if len(self.known) < _MAX_DAMAGED_PLACES:
-            self.known.add(place)
-            logger.error("log.damaged", **damage._asdict())
 
 
 class Trimmed(Damage):

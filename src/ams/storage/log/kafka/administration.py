@@ -101,12 +101,12 @@ async def create_topics(
     connection: KafkaConnection, topics: Sequence[NewTopic], until: float
 ) -> list[KafkaError | None]:
     """Create topics with one partition; return the error of each. An existing topic is no error."""
+    names = [each.name for each in topics]
     asked: Any = [(each.name, 1, each.replication, [], list(each.configs.items())) for each in topics]
-
-    def answer(response: Any) -> list[KafkaError | None]:
-        return _refusals(response.topic_errors, [each.name for each in topics], TopicAlreadyExistsError)
-
-    return await connection.ask_any(admin.CreateTopicsRequest(asked, _TIMEOUT_MS, False), answer, until=until)
+    request = admin.CreateTopicsRequest(asked, _TIMEOUT_MS, False)
+    return await connection.ask_any(
+        request, lambda answer: _refusals(answer.topic_errors, names, TopicAlreadyExistsError), until=until
+    )
 
 
 async def wait_for_leaders(connection: KafkaConnection, node: NodeId, names: Iterable[str]) -> None:
@@ -125,11 +125,10 @@ async def wait_for_leaders(connection: KafkaConnection, node: NodeId, names: Ite
 
 async def delete_topics(connection: KafkaConnection, names: Sequence[str], until: float) -> list[KafkaError | None]:
     """Delete topics; return the error of each. A missing topic is no error."""
-
-    def answer(response: Any) -> list[KafkaError | None]:
-        return _refusals(response.topic_error_codes, names, UnknownTopicOrPartitionError)
-
-    return await connection.ask_any(admin.DeleteTopicsRequest(list(names), _TIMEOUT_MS), answer, until=until)
+    request = admin.DeleteTopicsRequest(list(names), _TIMEOUT_MS)
+    return await connection.ask_any(
+        request, lambda answer: _refusals(answer.topic_error_codes, names, UnknownTopicOrPartitionError), until=until
+    )
 
 
 async def describe(

@@ -45,17 +45,11 @@ class KeyedAppends:
     """Does appends with keys, one at a time per key. `append` sends messages, the first one with the key."""
 
     def __init__(
-        self,
-        store: IdempotencyStore,
-        connection: KafkaConnection,
-        options: KafkaOptions,
-        topics: KafkaTopics,
-        reader: KafkaReader,
-        append: Callable[[Partition, Sequence[Message], float, bytes], Awaitable[Appended]],
-    ) -> None:
+        self, store: IdempotencyStore, connection: KafkaConnection, options: KafkaOptions, topics: KafkaTopics,
+        reader: KafkaReader, append: Callable[[Partition, Sequence[Message], float, bytes], Awaitable[Appended]],
+    ) -> None:  # fmt: skip
         self._store, self._connection, self._options = store, connection, options
-        self._topics, self._reader = topics, reader
-        self._append_once = append
+        self._topics, self._reader, self._append_once = topics, reader, append
         self._under_way: dict[bytes, asyncio.Task[Appended]] = {}
 
     async def append(self, partition: Partition, messages: Sequence[Message], key: str, until: float) -> Appended:

@@ -44,14 +44,9 @@ class KafkaLog:
     """
 
     def __init__(
-        self,
-        connection: KafkaConnection,
-        options: KafkaOptions,
-        store: IdempotencyStore,
-        supervisor: Supervisor | None = None,
-        retention_clock: RetentionClock | None = None,
-    ) -> None:
-        supervisor = supervisor or Supervisor()
+        self, connection: KafkaConnection, options: KafkaOptions, store: IdempotencyStore, supervisor: Supervisor,
+        retention_clock: RetentionClock,
+    ) -> None:  # fmt: skip
         self._connection, self._options = connection, options
         self._reader = KafkaReader(connection, options, supervisor)
         self._sizes = PublishedBytes(store)
@@ -60,26 +55,23 @@ class KafkaLog:
         self._keys = KeyedAppends(store, connection, options, self._topics, self._reader, self._append)
         self._loader = Loader(connection, options, self._reader, self._sender)
         self._held: dict[TopicId, asyncio.Future[None]] = {}  # topics without appends; completes at release
-        self._supervisor = supervisor
         self._rounds = Ticker("upkeep of the log", _ROUND_SECONDS, self._round, partial(logger.warning, "log.upkeep"))
         self._round_number, self._was_away = 0, False
-        self._retention_clock = retention_clock or RetentionClock(SystemClock())
+        self._retention_clock = retention_clock
         self._closed = False
 
     @classmethod
     async def open(
-        cls,
-        options: KafkaOptions,
-        store: IdempotencyStore,
-        supervisor: Supervisor | None = None,
+        cls, options: KafkaOptions, store: IdempotencyStore, supervisor: Supervisor | None = None,
         retention_clock: RetentionClock | None = None,
-    ) -> Self:
+    ) -> Self:  # fmt: skip
         """Connect to the brokers, or retry in the background. The caller closes `store`."""
-        log = cls(await KafkaConnection.open(options), options, store, supervisor, retention_clock)
+        connection, supervisor = await KafkaConnection.open(options), supervisor or Supervisor()
+        log = cls(connection, options, store, supervisor, retention_clock or RetentionClock(SystemClock()))
         with contextlib.suppress(LogUnavailable):  # background rounds try again
             await log._sender.identify()
         log._was_away = not log._connection.reachable  # the caller waits for the brokers and logs it
-        await log._rounds.start(log._supervisor)
+        await log._rounds.start(supervisor)
         return log
 
     async def create(

@@ -22,7 +22,7 @@ from aiokafka.protocol.transaction import InitProducerIdRequest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from ams.core.clock import Milliseconds, SystemClock
-from ams.core.coalescing import SingleFlight
+from ams.core.coalescing import SingleFlight, answer_future
 from ams.core.errors import AmsError, LogUnavailable, TooLarge, TopicGone
 from ams.core.messages import Fragment
 from ams.core.names import Offset, TopicId
@@ -82,15 +82,10 @@ class AppendRequest:
     def __post_init__(self) -> None:
         self.size = upper_size(self.records)
 
-    def fail(self, error: Exception) -> None:
-        """Fail the call, unless it was cancelled."""
-        if not self.done.done():
-            self.done.set_exception(error)
-
     def expire(self, now: float, error: type[Exception]) -> None:
         """Fail the call if its time is over."""
         if self.until <= now:
-            self.fail(error())
+            answer_future(self.done, error())
 
 
 @dataclass(slots=True, eq=False)
@@ -122,8 +117,7 @@ class AppendBatch:
         """Complete each call with the place of its messages."""
         for each in self.requests:
             count = len(each.records)
-            if not each.done.done():
-                each.done.set_result(Appended(first, count, time))
+            answer_future(each.done, Appended(first, count, time))
             first = Offset(first + count)
 
 
@@ -145,10 +139,10 @@ class TopicQueue:
         unsent = Unsent() if isinstance(error, LogUnavailable) else error
         if self.batch is not None:
             for each in self.batch.requests:
-                each.fail(error if self.batch.attempts else unsent)
+                answer_future(each.done, error if self.batch.attempts else unsent)
         self.give_up()
         while self.waiting:
-            self.waiting.popleft().fail(unsent)
+            answer_future(self.waiting.popleft().done, unsent)
 
     def expire(self, now: float) -> None:
         """Fail calls whose time is over."""
@@ -454,7 +448,7 @@ class Sender:
         else:
             logger.warning("publish.given_up", name=queue.partition.name, messages=batch.count, why=repr(answer.error))
             for each in batch.requests:
-                each.fail(LogUnavailable())
+                answer_future(each.done, LogUnavailable())
             queue.give_up()
         self._schedule(queue, pause)
 

@@ -245,14 +245,14 @@ _NONCE = bytes(12)  # a fixed nonce is safe: sums are never shown, and nothing i
 _SEPARATOR = b"\xff"  # never occurs in UTF-8, so other fragments cannot join to the same bytes
 
 
-def content_hash(messages: Sequence[Message], secret: bytes = _SECRET) -> bytes:
+def content_hash(messages: Sequence[Message], secret: bytes | None = None) -> bytes:
     """Return a 16-byte hash of the messages of an append, in order; the order of attributes does not matter.
 
     The hash is a secret, by default of this process, and an AES-GMAC made with it. Publishers do not know the secret,
     so they cannot construct other messages with the same hash. GMAC is faster than any hash function. Compare only by
     `is_content`.
     """
-    content = _SEPARATOR.join(batch_of(messages).in_order())
+    secret, content = secret or _SECRET, _SEPARATOR.join(batch_of(messages).in_order())
     return secret + _mac(secret).encrypt(_NONCE, b"", content)[: HASH_BYTES - _SECRET_BYTES]
 
 

@@ -47,7 +47,7 @@ def reach(content: SegmentEntries) -> dict[bytes, segment_index.TopicExtent]:
 
 
 def write_index(content: SegmentEntries) -> bytes:
-    return segment_index.encode_index(2, 9, 4096, 12, rows(content), content, reach(content))
+    return segment_index.encode_index(2, 9, 4096, 12, rows(content), content, reach(content))[0]
 
 
 def open_index(data: bytes) -> segment_index.Directory:

@@ -52,12 +52,21 @@ def test_the_class_of_a_topic_is_the_smallest_that_covers_its_age(hours, name) -
     assert S.class_of(round(hours * 3_600_000)).name == name
 
 
+class KeyNote(NamedTuple):
+    """What `encode_note` encodes."""
+
+    key: bytes
+    content: bytes
+    first: int
+    messages: int
+
+
 class RecordRequest(NamedTuple):
     """A publish request's share of a record."""
 
     messages: int
     data_bytes: int
-    note: R.KeyNote | None = None
+    note: KeyNote | None = None
 
 
 def requests_of(header: R.RecordHeader, body: bytes) -> list[RecordRequest]:
@@ -66,7 +75,7 @@ def requests_of(header: R.RecordHeader, body: bytes) -> list[RecordRequest]:
         note = None
         if note_bytes:
             first, count, content = R._NOTE.unpack_from(body, position)
-            note = R.KeyNote(body[position + R._NOTE.size : position + note_bytes], content, first, count)
+            note = KeyNote(body[position + R._NOTE.size : position + note_bytes], content, first, count)
         found.append(RecordRequest(messages, data_bytes, note))
         position += note_bytes
     return found
@@ -74,7 +83,7 @@ def requests_of(header: R.RecordHeader, body: bytes) -> list[RecordRequest]:
 
 NUMBER = st.integers(0, 2**63)
 HASH = st.binary(min_size=16, max_size=16)
-NOTES = st.builds(R.KeyNote, st.binary(min_size=1, max_size=1020), HASH, NUMBER, st.integers(1, 2**32 - 1))
+NOTES = st.builds(KeyNote, st.binary(min_size=1, max_size=1020), HASH, NUMBER, st.integers(1, 2**32 - 1))
 REQUESTS = st.lists(
     st.builds(RecordRequest, st.integers(1, 1000), st.integers(0, 2**32 - 1), st.none() | NOTES), min_size=1, max_size=5
 )

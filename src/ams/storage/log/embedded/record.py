@@ -87,15 +87,6 @@ class Stamp(NamedTuple):
     seed: int
 
 
-class KeyNote(NamedTuple):
-    """The idempotency key of an append, the 16-byte hash of its content, and the place of its messages."""
-
-    key: bytes
-    content: bytes
-    first: Offset
-    messages: int
-
-
 def checksum(data: bytes | memoryview, seed: int) -> int:
     """Return the CRC-32 of `data`, started with `seed`.
 
@@ -155,7 +146,7 @@ def encode_messages(
 
 
 def encode_note(key: bytes, content: bytes, first: Offset, messages: int) -> bytes:
-    """Encode a `KeyNote`."""
+    """Encode the idempotency key of an append, the 16-byte hash of its content, and the place of its messages."""
     return _NOTE.pack(first, messages, content) + key
 
 
@@ -195,8 +186,8 @@ def read_control(body: bytes) -> tuple[Milliseconds | None, int]:
     return Milliseconds(retention) if retention else None, published
 
 
-def data_bytes_and_notes(header: RecordHeader, body: bytes) -> tuple[int, Sequence[KeyNote]]:
-    """Decode the data bytes and idempotency keys of a record, for recovery."""
+def data_bytes_and_notes(header: RecordHeader, body: bytes) -> tuple[int, Sequence[tuple[bytes, bytes, Offset, int]]]:
+    """Decode the data bytes of a record, and what `encode_note` encoded; for recovery."""
     if header.requests == 1:
         _, data_bytes, note_bytes, _ = _REQUEST.unpack_from(body)
         if not note_bytes:
@@ -207,7 +198,7 @@ def data_bytes_and_notes(header: RecordHeader, body: bytes) -> tuple[int, Sequen
         published += data_bytes
         if note_bytes:
             first, count, content = _NOTE.unpack_from(body, position)
-            notes.append(KeyNote(body[position + _NOTE.size : position + note_bytes], content, first, count))
+            notes.append((body[position + _NOTE.size : position + note_bytes], content, first, count))
             position += note_bytes
     return published, notes
 

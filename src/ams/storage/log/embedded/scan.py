@@ -235,9 +235,8 @@ class _Scanner:
             found.first_time = header.time
         found.content.add(topic, first, header.time, header.messages, position, header.size)
         published, notes = record.data_bytes_and_notes(header, body)
-        for note in notes:
-            appended = Appended(note.first, note.messages, header.time)
-            found.content.add_key(topic, key_hash(topic, note.key), appended, note.content)
+        for key, content, first, count in notes:
+            found.content.add_key(topic, key_hash(topic, key), Appended(first, count, header.time), content)
         self._advance_topic_end(header, published)
 
     def _advance_topic_end(self, header: RecordHeader, published: int) -> None:

@@ -226,21 +226,22 @@ NO_EXTENT = TopicExtent(Offset(0), Milliseconds(0))
 def encode_index(
     class_code: int, sequence: int, length: int, commit: int, table: Iterable[TopicRow], content: SegmentEntries,
     reach: Mapping[TopicId, TopicExtent],
-) -> bytes:  # fmt: skip
-    """Return the index file of a segment; `reach` has the end of each topic in the class, with this segment."""
+) -> tuple[bytes, IndexHead, KeyFilter]:  # fmt: skip
+    """Return index file, head and key filter of a segment; `reach`: ends of topics in the class, with this segment."""
     rows, blocks = _rows_and_blocks(sorted(table), content, reach)
     hashes = sorted(content.keys)
     key_blocks = [hashes[start : start + KEYS_PER_BLOCK] for start in range(0, len(hashes), KEYS_PER_BLOCK)]
     directory = _directory(rows, blocks, key_blocks)
     entries = b"".join(data for _, _, data in blocks)
-    keys_filter = encode_filter(make_filter(hashes)) if hashes else b""
-    head = _HEAD.pack(
-        INDEX_MAGIC, VERSION, class_code, sequence, length, commit, content.newest,
-        len(rows), len(blocks), len(key_blocks), zlib.crc32(directory), len(hashes),
-        HEAD_BYTES + len(directory) + len(entries), len(keys_filter),
+    keys_filter = make_filter(hashes)
+    encoded_filter = encode_filter(keys_filter) if hashes else b""
+    head = IndexHead(
+        class_code, sequence, length, commit, content.newest, len(rows), len(blocks), len(key_blocks),
+        zlib.crc32(directory), len(hashes), HEAD_BYTES + len(directory) + len(entries), len(encoded_filter),
     )  # fmt: skip
     keys = [_add_crc(b"".join([part for key in block for part in (key, content.keys[key])])) for block in key_blocks]
-    return b"".join((_add_crc(head), directory, entries, *keys, keys_filter))
+    encoded_head = _add_crc(_HEAD.pack(INDEX_MAGIC, VERSION, *head))
+    return b"".join((encoded_head, directory, entries, *keys, encoded_filter)), head, keys_filter
 
 
 def decode_head(data: bytes) -> IndexHead | None:

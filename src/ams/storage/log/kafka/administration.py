@@ -7,7 +7,7 @@ Every broker forwards requests to the controller. `until` is the event loop time
 import asyncio
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from io import BytesIO
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import structlog
 from aiokafka.errors import KafkaError, TopicAlreadyExistsError, UnknownTopicOrPartitionError, for_code
@@ -89,20 +89,12 @@ async def list_topics(connection: KafkaConnection, prefix: str, until: float) ->
     return await connection.ask_any(_ListTopics(), lambda answer: read_topic_list(prefix, answer.data), until=until)
 
 
-class NewTopic(NamedTuple):
-    """A topic to create."""
-
-    name: str
-    replication: int
-    configs: Configs
-
-
 async def create_topics(
-    connection: KafkaConnection, topics: Sequence[NewTopic], until: float
+    connection: KafkaConnection, topics: Sequence[tuple[str, Configs]], replication: int, until: float
 ) -> list[KafkaError | None]:
     """Create topics with one partition; return the error of each. An existing topic is no error."""
-    names = [each.name for each in topics]
-    asked: Any = [(each.name, 1, each.replication, [], list(each.configs.items())) for each in topics]
+    names = [name for name, _ in topics]
+    asked: Any = [(name, 1, replication, [], list(configs.items())) for name, configs in topics]
     request = admin.CreateTopicsRequest(asked, _TIMEOUT_MS, False)
     return await connection.ask_any(
         request, lambda answer: _refusals(answer.topic_errors, names, TopicAlreadyExistsError), until=until

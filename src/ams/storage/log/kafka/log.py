@@ -307,6 +307,6 @@ class KafkaLog:
 
     def _forget_topic(self, partition: Partition) -> None:
         self._sender.forget(partition.topic)
-        self._connection.leaders.forget(partition.name)
+        self._connection.forget_leader(partition)
         self._reader.forget(partition)
         self._sizes.forget(partition.topic)

@@ -246,7 +246,7 @@ class _Follower:
             self._find_leader_again(followed, out_of_range=True)
         except KafkaError as error:
             if error.invalid_metadata:
-                self._connection.leaders.forget(followed.partition.name)
+                self._connection.forget_leader(followed.partition)
             self._find_leader_again(followed)
         except Exception:  # a defect with one topic must not stop the others
             self._supervisor.log_failure(_FOLLOWING)

@@ -323,7 +323,7 @@ class Sender:
         self._busy.add(queue)
         self._idle.clear()
         self._schedule_expiry()
-        node = None if pause or queue.producer is None else self._connection.leaders.cached_leader(queue.partition.name)
+        node = None if pause or queue.producer is None else self._connection.cached_leader(queue.partition)
         if node is None:
             self._start(self._find_leader(queue, pause))
         else:
@@ -462,7 +462,7 @@ class Sender:
         if error is None or not (error.retriable or type(error) in TRANSIENT_ERRORS):
             return False
         if error.invalid_metadata:
-            self._connection.leaders.forget(queue.partition.name)
+            self._connection.forget_leader(queue.partition)
         return True
 
     def _schedule_expiry(self) -> None:

@@ -21,7 +21,7 @@ from ams.core.errors import LogUnavailable, TopicGone
 from ams.core.names import TopicId, topic_id_text
 from ams.storage.log.base import NEW_TOPIC, Origin
 from ams.storage.log.kafka import administration
-from ams.storage.log.kafka.administration import Configs, NewTopic, await_refusable
+from ams.storage.log.kafka.administration import Configs, await_refusable
 from ams.storage.log.kafka.connection import KafkaConnection
 from ams.storage.log.kafka.options import KafkaOptions
 from ams.storage.log.kafka.partition import Listed, Partition, partition_of
@@ -106,7 +106,7 @@ class KafkaTopics:
         self._missed: LruCache[TopicId, bool] = LruCache(_MAX_REMEMBERED)
         self._creating: SingleFlight[TopicId, bool] = SingleFlight()
         self._listing: SharedRequest[None, None] = SharedRequest(lambda _: self._list())
-        self._make: BatchedRequest[NewTopic, None] = BatchedRequest(self._make_all)
+        self._make: BatchedRequest[tuple[str, Configs], None] = BatchedRequest(self._make_all)
         self._delete: BatchedRequest[str, None] = BatchedRequest(
             lambda names: administration.delete_topics(connection, names, connection.deadline())
         )
@@ -243,20 +243,20 @@ class KafkaTopics:
         await self.refresh()
         if self.known_partition(partition.topic):
             return False
-        options = self._options
-        configs = new_configs(options, retention) | {TIMES: times}
-        await await_refusable(self._make(NewTopic(partition.name, options.replication, configs)))
+        configs = new_configs(self._options, retention) | {TIMES: times}
+        await await_refusable(self._make((partition.name, configs)))
         self._missed.discard(partition.topic)
         self._made[partition.topic] = asyncio.get_running_loop().time()
-        self._listed[partition.topic] = Listed(partition, 1, options.replication)
+        self._listed[partition.topic] = Listed(partition, 1, self._options.replication)
         if times == APPEND_TIME:
             self._cache_settings(partition.topic, retention)
         return True
 
-    async def _make_all(self, topics: Sequence[NewTopic]) -> Sequence[KafkaError | None]:
+    async def _make_all(self, topics: Sequence[tuple[str, Configs]]) -> Sequence[KafkaError | None]:
         """Create topics, and wait a little until all brokers know their leaders, so that every node finds them."""
-        refused = await administration.create_topics(self._connection, topics, self._connection.deadline())
-        made = [each.name for each, error in zip(topics, refused, strict=True) if error is None]
+        until = self._connection.deadline()
+        refused = await administration.create_topics(self._connection, topics, self._options.replication, until)
+        made = [name for (name, _), error in zip(topics, refused, strict=True) if error is None]
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_LEADER_WAIT_SECONDS):
                 nodes = self._connection.links.nodes()

@@ -144,9 +144,7 @@ class KafkaTopics:
         """Refresh the list; concurrent callers share a request that is sent after their calls."""
         await self._listing(None)
 
-    async def create(
-        self, topic: TopicId, retention: Milliseconds | None, label: str, origin: Origin = NEW_TOPIC
-    ) -> bool:
+    async def create(self, topic: TopicId, retention: Milliseconds | None, label: str, origin: Origin) -> bool:
         """Create a topic and wait for its leader; False: it exists. One with an origin has CreateTime until loaded."""
         if self.known_partition(topic):
             return False

@@ -133,10 +133,8 @@ def test_every_flipped_bit_is_noticed(content, data) -> None:
 
 def reads_as_whole(data: bytes, content: SegmentEntries) -> bool:
     """Read all of an index file; return whether it is undamaged."""
-    head = segment_index.decode_head(data[: segment_index.HEAD_BYTES])
-    if head is None:
-        return False
     try:
+        head = segment_index.decode_head(data[: segment_index.HEAD_BYTES])
         directory = open_index(data)
         for row in directory.rows():
             for number in range(row.block, directory.last_block(row) + 1):

@@ -32,7 +32,6 @@ from ams.storage.log.embedded.record import HEADER_BYTES, RecordKind, control_bo
 from ams.storage.log.embedded.segment import CURSORS, RetentionClass, Spares, Writer, class_of
 
 logger = structlog.get_logger("ams.log")
-
 _MAX_CONTROL_BYTES = 2 * HEADER_BYTES
 _MEASUREMENT_MS = 50  # how long a measurement of free space is used, less our own writes
 _FULL_DISK_BYTES = 1024 * 1024  # with less, or less than half of `min_free_bytes`, the disk is full: SQLite needs it

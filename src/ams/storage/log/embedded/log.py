@@ -32,7 +32,6 @@ from ams.storage.log.embedded.state import IdempotencyKeys, LogState
 from ams.storage.log.embedded.upkeep import Upkeep
 
 logger = structlog.get_logger("ams.log")
-
 MAX_APPEND_BYTES = 256 * MIB  # an append must fit into one segment, whose positions are 32 bits
 WRITING, MEMORY = "writing of the log", "memory of the log"  # parts whose failure ends the service
 _INDEX_MEMORY = 64 * MIB

@@ -18,7 +18,6 @@ from ams.core.errors import LogUnavailable
 from ams.storage.files import Disk, FileHandle
 
 T = TypeVar("T")
-
 _MAX_OPEN = 512
 THREADS = 4
 

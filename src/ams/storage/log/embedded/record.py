@@ -26,7 +26,6 @@ RECORD_BYTES = 64 * 1024  # target size of a record's messages; a larger message
 MAX_REQUESTS = 0xFFFF
 HEAD = 3  # numbers per request in `encode_messages`
 NO_TOPIC, NO_FIRST = TopicId(bytes(16)), Offset(0)  # of records without a topic, and without an offset
-
 _HEADER = struct.Struct("<4sIII16sQQQIIHBB")
 _START, _CHECKED = struct.Struct("<4sI"), struct.Struct("<II16sQQQIIHBB")  # header: magic and checksum; checked part
 _REQUEST = struct.Struct("<IIHH")

@@ -100,11 +100,10 @@ class _RecoveryRun:
                 continue
             self._indexed.add(sequence)
             path = os.path.join(place, name)
-            head = read_head(self._files, path, kind.code, sequence)
-            if head is None:
-                self._note_damage(path, 0, "index header checksum")
-            else:
-                self._heads[path] = head
+            try:
+                self._heads[path] = read_head(self._files, path, kind.code, sequence)
+            except Damaged as damage:
+                self._note_damage(path, 0, damage.message)
         return [self._segment(kind, sequence) for sequence in logs]
 
     def _segment(self, kind: RetentionClass, sequence: int) -> Segment:

@@ -6,8 +6,9 @@ group whose sync never returned: nothing from there on was acknowledged. Old byt
 torn end, because their checksums start with another segment's number.
 """
 
+import contextlib
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -376,6 +377,7 @@ class _Verification:
         names = self._files.names(os.path.join(self._folder, kind.name))
         numbers = {name: number for name in names if (number := segment.sequence_of(name)) is not None}
         logs, indexes = ([numbers[name] for name in numbers if name.endswith(end)] for end in (".log", ".idx"))
+        self._indexes += len(indexes)
         cuts: dict[int, Cut] = {}
         for sequence in logs:
             path = segment.log_path(self._folder, kind, sequence)
@@ -390,17 +392,16 @@ class _Verification:
             closed = sequence in indexes or sequence != logs[-1]
             self._check_segment(kind, sequence, head, cuts.get(sequence), closed=closed)
         for sequence in sorted(set(indexes) - set(logs)):
-            head = self._head(kind, sequence)
-            if head is not None:
-                self._directory(segment.index_path(segment.log_path(self._folder, kind, sequence)), head)
+            path = segment.index_path(segment.log_path(self._folder, kind, sequence))
+            with self._noting_damage(path):
+                head = segment_index.read_head(self._files, path, kind.code, sequence)
+                segment_index.read_directory(self._files, path, head)
 
     def _head(self, kind: RetentionClass, sequence: int) -> IndexHead | None:
         path = segment.index_path(segment.log_path(self._folder, kind, sequence))
-        self._indexes += 1
-        head = segment_index.read_head(self._files, path, kind.code, sequence)
-        if head is None:
-            self._note(path, 0, "index header checksum")
-        return head
+        with self._noting_damage(path):
+            return segment_index.read_head(self._files, path, kind.code, sequence)
+        return None
 
     def _check_segment(
         self, kind: RetentionClass, sequence: int, head: IndexHead | None, cut: Cut | None, *, closed: bool
@@ -420,30 +421,18 @@ class _Verification:
             self._check_index(segment.index_path(path), head, found)
 
     def _check_index(self, path: str, head: IndexHead, found: Scanned) -> None:
-        directory = self._directory(path, head)
-        if directory is None:
-            return
-        for row in directory.rows():
-            try:
-                self._check_row(path, directory, row, found)
-            except Damaged as damage:
-                self._note(path, 0, damage.message)
-        try:
-            keys = segment_index.read_filter(self._files, path, head)
-            for hashed, result in found.content.keys.items():
-                place = directory.key_place(hashed)
-                data = segment_index.read_at(self._files, path, *place) if place else None
-                if data is None or segment_index.key_in(data, hashed) != result or not keys.may_hold(hashed):
-                    raise Damaged("the index does not agree with the segment's keys")
-        except Damaged as damage:
-            self._note(path, head.keys_position, damage.message)
-
-    def _directory(self, path: str, head: IndexHead) -> Directory | None:
-        try:
-            return segment_index.read_directory(self._files, path, head)
-        except Damaged as damage:
-            self._note(path, 0, damage.message)
-            return None
+        with self._noting_damage(path):
+            directory = segment_index.read_directory(self._files, path, head)
+            for row in directory.rows():
+                with self._noting_damage(path):
+                    self._check_row(path, directory, row, found)
+            with self._noting_damage(path, head.keys_position):
+                keys = segment_index.read_filter(self._files, path, head)
+                for hashed, result in found.content.keys.items():
+                    place = directory.key_place(hashed)
+                    data = segment_index.read_at(self._files, path, *place) if place else None
+                    if data is None or segment_index.key_in(data, hashed) != result or not keys.may_hold(hashed):
+                        raise Damaged("the index does not agree with the segment's keys")
 
     def _check_row(self, path: str, directory: Directory, row: TopicRow, found: Scanned) -> None:
         listed: set[tuple[int, ...]] = set()
@@ -455,6 +444,13 @@ class _Verification:
             raise Damaged("the index does not agree with the segment")
         if len(listed) != len(real) and not found.damage:
             raise Damaged("the index has records the segment has not")
+
+    @contextlib.contextmanager
+    def _noting_damage(self, path: str, position: int = 0) -> Iterator[None]:
+        try:
+            yield
+        except Damaged as damage:
+            self._note(path, position, damage.message)
 
     def _note(self, path: str, position: int, reason: str, length: int = 0) -> None:
         self._damage.append(Damage(path, position, length, reason))

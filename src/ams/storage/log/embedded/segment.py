@@ -26,7 +26,6 @@ from ams.storage.log.embedded.options import LogPlace
 from ams.storage.log.embedded.record import Stamp
 
 logger = structlog.get_logger("ams.log")
-
 _HOUR = 3_600_000
 _DAY = 24 * _HOUR
 SEAL_PART = 8  # sealed when its first record is 1/8 of its class's age old: bounds the delay of freeing space
@@ -64,8 +63,6 @@ CLASSES = (
     RetentionClass(3, "30d", Milliseconds(30 * _DAY)),
     RetentionClass(4, "1y", Milliseconds(365 * _DAY)),
 )
-
-
 CURSORS = RetentionClass(5, "cursors", Milliseconds(2**62), 16 << 20)
 """The chain of cursors, for groups that are written without messages. An image replaces its segments."""
 CHAINS = (*CLASSES, CURSORS)

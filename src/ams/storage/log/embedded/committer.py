@@ -252,15 +252,16 @@ class Committer:
             for code in codes
         }
         sizes = {code: sum([append.size for append in _all(appends)]) for code, appends in by_class.items()}
-        size = sum(sizes.values())
+        size, large = sum(sizes.values()), None
         if size > self._options.group_bytes:  # a single append
-            [[large]] = group.values()
-            if group_commit.is_sliced(large, self._options):
-                return [self._begin_large(self._writers[large.topic.kind.code], large, now)]
-        refusal = self._space.refusal(size)
-        if refusal:
+            [[append]] = group.values()
+            if group_commit.is_sliced(append, self._options):
+                large, size = append, group_commit.max_bytes(append) + group_commit.gap_bytes(append, self._options)
+        if refusal := self._space.refusal(size):
             self._refuse(refusal)
             return [CommitOutcome(code, failed=[*_all(appends)]) for code, appends in by_class.items()]
+        if large:
+            return [self._begin_large(self._writers[large.topic.kind.code], large, size, now)]
         return [self._commit_class(self._writers[code], by_class[code], size, now) for code, size in sizes.items()]
 
     def _commit_class(self, writer: Writer, appends: Appends, size: int, now: Milliseconds) -> CommitOutcome:
@@ -322,14 +323,8 @@ class Committer:
         self._note_write(writer, now, outcome)
         self._resume()
 
-    def _begin_large(self, writer: Writer, append: Append, now: Milliseconds) -> CommitOutcome:
+    def _begin_large(self, writer: Writer, append: Append, size: int, now: Milliseconds) -> CommitOutcome:
         outcome = CommitOutcome(writer.kind.code)
-        size = group_commit.max_bytes(append) + group_commit.gap_bytes(append, self._options)
-        refusal = self._space.refusal(size)
-        if refusal:
-            self._refuse(refusal)
-            outcome.failed.append(append)
-            return outcome
         try:
             self._make_ready(writer, size, now, outcome)
             self._commit += 1

@@ -399,9 +399,10 @@ class _Verification:
 
     def _head(self, kind: RetentionClass, sequence: int) -> IndexHead | None:
         path = segment.index_path(segment.log_path(self._folder, kind, sequence))
+        head = None
         with self._noting_damage(path):
-            return segment_index.read_head(self._files, path, kind.code, sequence)
-        return None
+            head = segment_index.read_head(self._files, path, kind.code, sequence)
+        return head
 
     def _check_segment(
         self, kind: RetentionClass, sequence: int, head: IndexHead | None, cut: Cut | None, *, closed: bool

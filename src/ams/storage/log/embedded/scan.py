@@ -399,10 +399,11 @@ class _Verification:
 
     def _head(self, kind: RetentionClass, sequence: int) -> IndexHead | None:
         path = segment.index_path(segment.log_path(self._folder, kind, sequence))
-        head = None
-        with self._noting_damage(path):
-            head = segment_index.read_head(self._files, path, kind.code, sequence)
-        return head
+        try:
+            return segment_index.read_head(self._files, path, kind.code, sequence)
+        except Damaged as damage:
+            self._note(path, 0, damage.message)
+            return None
 
     def _check_segment(
         self, kind: RetentionClass, sequence: int, head: IndexHead | None, cut: Cut | None, *, closed: bool

@@ -122,7 +122,7 @@ class _Scenario:
             await self._life()
         await self._check()
         log = await self._engine.open()
-        assert not log.recovered.trimmed, "an orderly stop left a torn end"
+        assert not log.trimmed, "an orderly stop left a torn end"
         await log.close()
         self._tally.moves.update(self._positions.outcomes)
         self._tally.failed_calls += self._engine.disk.failed
@@ -142,7 +142,7 @@ class _Scenario:
             disk.stop_at = disk.changes + chance.randint(1, 120)
         log = await open_anyway(self._engine)
         if log is not None:
-            assert not log.recovered.damage, "what was acknowledged is damaged"
+            assert not log.damage, "what was acknowledged is damaged"
             if chance.random() < 0.3:
                 let_time_pass(self._engine, chance.choices(CALL_MS, k=20))
             cursors = await self._positions.open(log)
@@ -160,7 +160,7 @@ class _Scenario:
 
     async def _check(self) -> None:
         log = await self._engine.open()
-        assert not log.recovered.damage, "what was acknowledged is damaged"
+        assert not log.damage, "what was acknowledged is damaged"
         await self._history.check(log, self._engine.clock.now)
         cursors = await self._positions.open(log)
         await (cursors.close() if self._chance.random() < 0.5 else log.retain())

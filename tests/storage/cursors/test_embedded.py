@@ -486,10 +486,10 @@ async def test_after_cursors_were_set_aside_none_is_left_and_messages_are(disk_c
     cursors = await disk_cursors.open()
 
     assert not await cursors.subscriptions()
-    assert "set aside" in cursors.log.recovered.damage[0].reason
+    assert "set aside" in cursors.log.damage[0].reason
     await cursors.create(SUB, TOPIC, 3)
     cursors = await disk_cursors.kill()
-    assert not cursors.log.recovered.damage
+    assert not cursors.log.damage
     assert await position_of(cursors) == 3
     assert await all_fragments(cursors.log, topic) == fragments(texts("a"))
 
@@ -549,5 +549,5 @@ async def test_a_damaged_group_is_reported_and_what_follows_it_counts(disk_curso
 
     cursors = await disk_cursors.kill()
 
-    assert {each.reason for each in cursors.log.recovered.damage} >= {"groups of cursors are missing"}
+    assert {each.reason for each in cursors.log.damage} >= {"groups of cursors are missing"}
     assert await position_of(cursors) == 7

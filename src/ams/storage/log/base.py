@@ -23,6 +23,7 @@ Before its first wait a call may run without a task (`ams.http.fast_lane`): no `
 import os
 from collections.abc import AsyncIterable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from functools import lru_cache
 from hashlib import blake2b
 from itertools import chain
 from operator import le, lt
@@ -32,7 +33,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from ams.core.clock import Milliseconds
 from ams.core.errors import InvalidInput
-from ams.core.messages import Batch, Message, Stored, batch_of
+from ams.core.messages import Message, Stored, batch_of
 from ams.core.names import Offset, TopicId
 from ams.core.runs import Columns, Run
 
@@ -238,32 +239,28 @@ def key_hash(topic: TopicId, key: bytes) -> bytes:
     return blake2b(topic + key, digest_size=HASH_BYTES).digest()
 
 
-def content_hash(messages: Sequence[Message]) -> bytes:
-    """Return a 16-byte hash of the messages of an append, in order; the order of attributes does not matter.
-
-    The hash is a secret of this process and an AES-GMAC made with it. Publishers do not know the secret, so they cannot
-    construct other messages with the same hash. GMAC is faster than any hash function. Compare only by `is_content`.
-    """
-    return _SECRET + _sum(_MAC, batch_of(messages))
-
-
-def is_content(remembered: bytes, messages: Sequence[Message]) -> bool:
-    """Return whether a stored `content_hash` is of these messages."""
-    secret = remembered[:_SECRET_BYTES]
-    return remembered == secret + _sum(_mac(secret), batch_of(messages))
-
-
-def _mac(secret: bytes) -> AESGCM:
-    return AESGCM(secret + secret)
-
-
 _SECRET_BYTES = 8
-_SUM_BYTES = HASH_BYTES - _SECRET_BYTES
 _SECRET = os.urandom(_SECRET_BYTES)
-_MAC = _mac(_SECRET)
 _NONCE = bytes(12)  # a fixed nonce is safe: sums are never shown, and nothing is encrypted
 _SEPARATOR = b"\xff"  # never occurs in UTF-8, so other fragments cannot join to the same bytes
 
 
-def _sum(mac: AESGCM, messages: Batch) -> bytes:
-    return mac.encrypt(_NONCE, b"", _SEPARATOR.join(messages.in_order()))[:_SUM_BYTES]
+def content_hash(messages: Sequence[Message], secret: bytes | None = None) -> bytes:
+    """Return a 16-byte hash of the messages of an append, in order; the order of attributes does not matter.
+
+    The hash is a secret, by default of this process, and an AES-GMAC made with it. Publishers do not know the secret,
+    so they cannot construct other messages with the same hash. GMAC is faster than any hash function. Compare only by
+    `is_content`.
+    """
+    secret, content = secret or _SECRET, _SEPARATOR.join(batch_of(messages).in_order())
+    return secret + _mac(secret).encrypt(_NONCE, b"", content)[: HASH_BYTES - _SECRET_BYTES]
+
+
+def is_content(remembered: bytes, messages: Sequence[Message]) -> bool:
+    """Return whether a stored `content_hash` is of these messages."""
+    return remembered == content_hash(messages, remembered[:_SECRET_BYTES])
+
+
+@lru_cache
+def _mac(secret: bytes) -> AESGCM:
+    return AESGCM(secret + secret)

@@ -300,7 +300,7 @@ async def test_what_is_left_of_the_gap_is_a_mark_and_everything_is_found_again()
     report = check(engine.folder, files=engine.disk)
     assert (report.damage, report.torn, report.messages) == ((), (), 22)
     async with engine.open_log() as log:
-        assert (log.recovered.trimmed, log.recovered.damage) == ((), ())
+        assert (log.trimmed, log.damage) == ((), ())
         assert await all_fragments(log, one) == fragments(sent)
         assert (await log.append(one, sent, key="k")).first == 0
         assert (await log.append(one, make_messages(20, 1))).first == 20

@@ -72,7 +72,7 @@ def test_a_flipped_bit_anywhere_costs_one_record_at_most_and_is_told(sealed, col
             await log.append(topic, texts("next"))
         assert all_right(found)
         assert len(found) >= MESSAGES - 1
-        assert len(found) == MESSAGES or log._damage.count
+        assert len(found) == MESSAGES or len(log._state.damaged)
 
     run_scenario(scenario())
 
@@ -94,7 +94,7 @@ async def test_a_record_damaged_while_the_log_is_open_is_left_out_counted_and_to
         assert [each.offset for each in before] == [3, 4]
         assert [each.offset for each in after] == list(range(6, MESSAGES))
         assert again == after
-        assert (log._damage.count, (await log.append(topic, texts("next"))).first) == (1, MESSAGES)
+        assert (len(log._state.damaged), (await log.append(topic, texts("next"))).first) == (1, MESSAGES)
 
 
 async def test_when_the_last_record_is_damaged_reads_are_empty_and_its_id_is_not_given_again(engine: Embedded) -> None:
@@ -115,7 +115,7 @@ async def test_damage_found_at_start_is_in_the_report_with_file_and_position(eng
     engine.disk.damage(path, place)
 
     async with engine.open_log() as log:
-        (damage,) = log.recovered.damage
+        (damage,) = log.damage
 
     assert damage.file == path
     assert damage.position < place < damage.position + damage.length
@@ -142,7 +142,7 @@ async def test_a_damaged_index_is_made_anew_and_nothing_is_missing(engine: Embed
 
     assert not check(engine.folder, files=engine.disk).damage
     async with engine.open_log() as log:
-        assert log.recovered.damage == ()
+        assert log.damage == ()
 
 
 async def test_an_index_is_made_anew_while_many_read_it(engine: Embedded) -> None:
@@ -166,7 +166,7 @@ async def test_a_segment_cut_short_loses_only_what_was_cut(engine: Embedded) -> 
 
     assert all_right(found)
     assert len(found) == MESSAGES - 1
-    assert log.recovered.damage
+    assert log.damage
 
 
 async def test_a_folder_of_a_newer_version_is_refused_in_one_line(engine: Embedded) -> None:
@@ -200,10 +200,10 @@ async def test_an_error_of_the_disk_is_no_damage_and_the_same_succeeds_later(eng
         with pytest.raises(LogUnavailable):
             await log.read(topic, 0, max_messages=1, max_bytes=1)
 
-        assert log._damage.count == 0
+        assert not log._state.damaged
         assert await all_fragments(log, topic) == fragments(make_messages(0, MESSAGES, size=SIZE))
         assert (await log.append(topic, make_messages(3, 1, size=SIZE), key="3")).first == 3
-        assert log._damage.count == 0
+        assert not log._state.damaged
 
 
 @pytest.fixture

@@ -41,7 +41,7 @@ async def test_failed_bytes_never_return(engine: Embedded, call: str, ending: st
 
     assert list((await read_all(log, topic)).values()) == fragments(texts("before", "after"))
     assert await log.append(topic, texts("after"), key="k") == after
-    assert ((await log.append(topic, texts("next"))).first, log.recovered.damage) == (2, ())
+    assert ((await log.append(topic, texts("next"))).first, log.damage) == (2, ())
 
 
 async def test_without_a_new_segment_appends_fail_and_reads_go_on(engine: Embedded, log: EmbeddedLog, topic: TopicId):
@@ -187,7 +187,7 @@ async def test_a_segment_without_a_first_sync_is_unused(engine: Embedded, call: 
     log = await reopen_log(engine, log, "power loss")
 
     assert engine.disk.paths(".log") == [f"/log/7d/{number:016d}.log" for number in (1, 3)]
-    assert (await all_fragments(log, topic), log.recovered.damage) == (fragments(texts("a")), ())
+    assert (await all_fragments(log, topic), log.damage) == (fragments(texts("a")), ())
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -79,8 +79,8 @@ async def test_the_golden_folder_is_read_as_it_was_written(folder) -> None:
 
     await assert_golden(log)
 
-    assert log.recovered.damage == ()
-    assert {os.path.basename(each.file): each.reason for each in log.recovered.trimmed} == TORN_FILES
+    assert log.damage == ()
+    assert {os.path.basename(each.file): each.reason for each in log.trimmed} == TORN_FILES
     await log.close()
 
 
@@ -93,7 +93,7 @@ async def test_the_golden_folder_goes_on_being_used(folder) -> None:
     log = await open_golden(folder)
     assert (await all_fragments(log, WEEKLY))[-1] == message("next").fragment
     assert (await all_fragments(log, MOVED))[-1] == message("next", {}, "bed 4").fragment
-    assert log.recovered.trimmed == ()
+    assert log.trimmed == ()
     await log.close()
 
 

@@ -13,7 +13,7 @@ from ams.core.messages import Stored, message
 from ams.storage.log.embedded import record as R
 from ams.storage.log.embedded import segment as S
 from ams.storage.log.embedded.catalog import Tail, TopicState
-from ams.storage.log.embedded.group_commit import Append, Packed, load_appends, pack
+from ams.storage.log.embedded.group_commit import Append, Packed, load_appends
 from ams.storage.log.embedded.scan import check_record
 
 HEADS = st.builds(
@@ -52,12 +52,21 @@ def test_the_class_of_a_topic_is_the_smallest_that_covers_its_age(hours, name) -
     assert S.class_of(round(hours * 3_600_000)).name == name
 
 
+class KeyNote(NamedTuple):
+    """What `encode_note` encodes."""
+
+    key: bytes
+    content: bytes
+    first: int
+    messages: int
+
+
 class RecordRequest(NamedTuple):
     """A publish request's share of a record."""
 
     messages: int
     data_bytes: int
-    note: R.KeyNote | None = None
+    note: KeyNote | None = None
 
 
 def requests_of(header: R.RecordHeader, body: bytes) -> list[RecordRequest]:
@@ -66,7 +75,7 @@ def requests_of(header: R.RecordHeader, body: bytes) -> list[RecordRequest]:
         note = None
         if note_bytes:
             first, count, content = R._NOTE.unpack_from(body, position)
-            note = R.KeyNote(body[position + R._NOTE.size : position + note_bytes], content, first, count)
+            note = KeyNote(body[position + R._NOTE.size : position + note_bytes], content, first, count)
         found.append(RecordRequest(messages, data_bytes, note))
         position += note_bytes
     return found
@@ -74,7 +83,7 @@ def requests_of(header: R.RecordHeader, body: bytes) -> list[RecordRequest]:
 
 NUMBER = st.integers(0, 2**63)
 HASH = st.binary(min_size=16, max_size=16)
-NOTES = st.builds(R.KeyNote, st.binary(min_size=1, max_size=1020), HASH, NUMBER, st.integers(1, 2**32 - 1))
+NOTES = st.builds(KeyNote, st.binary(min_size=1, max_size=1020), HASH, NUMBER, st.integers(1, 2**32 - 1))
 REQUESTS = st.lists(
     st.builds(RecordRequest, st.integers(1, 1000), st.integers(0, 2**32 - 1), st.none() | NOTES), min_size=1, max_size=5
 )
@@ -207,7 +216,7 @@ class DecodedRecord(NamedTuple):
 
 
 def records_of(state: TopicState, appends: list[Append]) -> list[DecodedRecord]:
-    data, position, found = b"".join(pack({state: appends}, S.OpenSegment(4, "", 0, 1000, 900), 77, 100).parts), 0, []
+    data, position, found = b"".join(Packed({state: appends}, S.OpenSegment(4, "", 0, 1000, 900), 77, 100).parts), 0, []
     while position < len(data):
         header = R.decode_header(data, S.seed_of(4), position)
         assert header is not None
@@ -254,7 +263,7 @@ def describe_note(request: RecordRequest) -> tuple[bytes, int, int] | None:
 def test_a_group_gets_consecutive_offsets_per_topic_and_a_time_that_does_not_go_back() -> None:
     behind, ahead = topic(1, end=3, time=50), topic(2, end=0, time=900)
     group = {behind: [append(behind, 0, [1, 1]), append(behind, 1, [1])], ahead: [append(ahead, 2, [1])]}
-    packed = pack(group, S.OpenSegment(4, "", 0, 1000, 900), 77, 100)
+    packed = Packed(group, S.OpenSegment(4, "", 0, 1000, 900), 77, 100)
 
     assert [(each.topic, each.answer) for share in packed.shares for each in share.appends] == [
         (behind, (3, 2, 100)), (behind, (5, 1, 100)), (ahead, (0, 1, 900)),
@@ -282,7 +291,7 @@ def test_an_append_alone_is_stored_as_it_would_be_with_others(sizes, keyed) -> N
     state, segment = topic(1, end=5, time=50), S.OpenSegment(4, "", 0, 1000, 900)
     alone, among_others = (append(state, 0, sizes, key=b"k" if keyed else b"") for _ in range(2))
 
-    short, long = pack({state: [alone]}, segment, 77, 100), Packed(segment, 77, 1000)
+    short, long = Packed({state: [alone]}, segment, 77, 100), Packed({}, segment, 77, 100)
     tail = long._add_run(state, state.tail.end, 100, [among_others], state.tail.published)
 
     assert b"".join(short.parts) == b"".join(long.parts)
@@ -304,7 +313,7 @@ def test_what_is_loaded_keeps_offsets_and_times_and_is_counted_from_an_offset_on
     state = topic(1, end=10, time=50)
     appends = list(load_appends(state, messages, since, lambda: None))
 
-    packed = pack({state: appends}, S.OpenSegment(4, "", 0, 1000, 900), 77, 100)
+    packed = Packed({state: appends}, S.OpenSegment(4, "", 0, 1000, 900), 77, 100)
 
     data, found, counted = b"".join(packed.parts), [], 0
     for each in packed.records:

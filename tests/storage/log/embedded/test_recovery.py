@@ -44,7 +44,7 @@ async def test_a_torn_end_is_really_cut(engine: Embedded) -> None:
 
     async with engine.open_log() as log:
         assert engine.disk.size(handle) == size
-        assert [(each.position, each.length) for each in log.recovered.trimmed] == [(size, 30)]
+        assert [(each.position, each.length) for each in log.trimmed] == [(size, 30)]
         assert await all_fragments(log, topic) == fragments(texts("a"))
 
 
@@ -60,7 +60,7 @@ async def test_a_segment_whose_header_is_torn_is_removed(engine: Embedded, size:
 
     async with engine.open_log() as log:
         assert await all_fragments(log, topic) == fragments(texts("a", "b"))
-        assert log.recovered.damage == ()
+        assert log.damage == ()
 
 
 async def test_an_index_without_its_segment_is_kept_only_if_its_table_is_the_newest() -> None:
@@ -84,7 +84,7 @@ async def test_a_topic_whose_creation_is_damaged_is_known_by_its_messages(engine
     engine.disk.damage(engine.disk.paths(".log")[0], HEAD_BYTES + 20)
 
     async with engine.open_log() as log:
-        assert log.recovered.damage
+        assert log.damage
         assert await all_fragments(log, topic) == fragments(texts("a"))
 
 
@@ -125,7 +125,7 @@ async def test_a_torn_end_before_a_segment_that_never_came_to_be_is_no_damage(en
     engine.disk.open("/log/7d/0000000000000002.log", create=True)
 
     async with engine.open_log() as log:
-        assert (log.recovered.damage, len(log.recovered.trimmed)) == ((), 1)
+        assert (log.damage, len(log.trimmed)) == ((), 1)
         assert await all_fragments(log, topic) == fragments(texts("a"))
 
 
@@ -141,8 +141,8 @@ async def test_damage_at_the_end_of_a_sealed_segment_is_never_taken_for_a_torn_e
     engine.disk.damage(path, len(engine.disk.content(path)) - 1)
 
     async with engine.open_log() as log:
-        assert log.recovered.trimmed == ()
-        assert {each.file for each in log.recovered.damage} == {path, index}
+        assert log.trimmed == ()
+        assert {each.file for each in log.damage} == {path, index}
         assert (await log.append(topic, texts("c"))).first == 2
 
 
@@ -173,7 +173,7 @@ def test_power_that_fails_at_any_change_leaves_all_of_an_append_or_nothing(optio
         over = not engine.disk.is_stopped
         engine.disk.power_loss(None if seed is None else random.Random(seed + stop_at))
         async with engine.open_log() as log:
-            assert not log.recovered.damage
+            assert not log.damage
             await history.check(log, engine.clock.now)
             await act_steps(history, log, engine, then)
             await history.check(log, engine.clock.now)

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ams.storage.log.embedded.catalog import TopicState
-from ams.storage.log.embedded.group_commit import Append, pack
+from ams.storage.log.embedded.group_commit import Append, Packed
 from ams.storage.log.embedded.record import HEADER_BYTES, MAGIC, RecordKind, Stamp, encode_control
 from ams.storage.log.embedded.scan import Scanned, scan
 from ams.storage.log.embedded.segment import CLASSES, HEAD_BYTES, OpenSegment, SegmentHead, encode_head, seed_of
@@ -50,7 +50,7 @@ def write_segment(groups, *, marked: bool = False, sequence: int = SEQUENCE, hel
         for which, sizes in group:
             fragments = [b"x" * size for size in sizes]
             waiting.setdefault(topics[which], []).append(Append(topics[which], fragments, sum(sizes), len(sizes), None))
-        packed = pack(waiting, segment, number + 1, 1000 + number)
+        packed = Packed(waiting, segment, number + 1, 1000 + number)
         for append in (each for share in packed.shares for each in share.appends):
             answer = append.answer
             mine = [each for each in packed.records if each.topic is append.topic]

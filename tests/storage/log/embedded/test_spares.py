@@ -71,7 +71,7 @@ async def test_a_kill_leaves_old_pages_that_are_neither_read_nor_called_torn(eng
     report = check(found.folder, files=found.disk)
     assert (report.torn, report.damage, report.messages) == ((), (), 4)
     async with found.open_log() as again:
-        assert (again.recovered.trimmed, again.recovered.damage) == ((), ())
+        assert (again.trimmed, again.damage) == ((), ())
         assert len(found.disk.content(path)) < 4 * SIZE
         assert await all_fragments(again, topic) == fragments(make_messages(6, 4, size=SIZE))
 
@@ -151,7 +151,7 @@ async def test_a_segment_of_a_spare_that_was_taken_back_holds_nothing_if_a_power
         await end_log(engine, log, "power loss", random.Random(seed))
 
         async with engine.open_log() as log:
-            assert not log.recovered.damage, seed
+            assert not log.damage, seed
             assert await all_fragments(log, topic) == fragments(make_messages(3, 1, size=SIZE))
 
 
@@ -180,7 +180,7 @@ async def test_a_read_of_a_file_that_becomes_another_segment_meanwhile_is_no_dam
 
     assert old not in engine.disk.paths()
     assert [each.offset for each in found] in ([], [3])
-    assert log._damage.count == 0
+    assert not log._state.damaged
     assert await all_fragments(log, topic) == fragments(make_messages(3, 4, size=SIZE))
 
 

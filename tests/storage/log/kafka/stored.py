@@ -12,7 +12,7 @@ from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 from ams.core.names import Offset, new_topic_id
 from ams.core.supervisor import Supervisor
 from ams.storage.log.base import Bounds
-from ams.storage.log.kafka.administration import NewTopic, alter, create_topics, describe, wait_for_leaders
+from ams.storage.log.kafka.administration import alter, create_topics, describe, wait_for_leaders
 from ams.storage.log.kafka.connection import KafkaConnection
 from ams.storage.log.kafka.fetch import SCAN, fetch_part
 from ams.storage.log.kafka.options import KafkaOptions
@@ -48,7 +48,7 @@ async def make_topic(servers: str, name: str, **configs: str) -> None:
     async with open_connection(servers) as connection:
         until = asyncio.get_running_loop().time() + 8
         given = {name.replace("_", "."): value for name, value in configs.items()}
-        assert await create_topics(connection, [NewTopic(name, 1, given)], until) == [None]
+        assert await create_topics(connection, [(name, given)], 1, until) == [None]
         for node in connection.links.nodes():
             await wait_for_leaders(connection, node, [name])
 

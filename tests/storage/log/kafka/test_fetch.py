@@ -7,10 +7,13 @@ import pytest
 from aiokafka.errors import KafkaConnectionError, LeaderNotAvailableError, UnknownTopicOrPartitionError
 from aiokafka.protocol.fetch import FetchRequest_v11
 
+from ams.core.names import new_topic_id
 from ams.storage.log.base import Bounds
 from ams.storage.log.kafka import fetch as together
-from ams.storage.log.kafka.connection import ASK, Leaders
+from ams.storage.log.kafka.connection import ASK, KafkaConnection
 from ams.storage.log.kafka.fetch import FetchSession, bounds_of_all
+from ams.storage.log.kafka.options import KafkaOptions
+from ams.storage.log.kafka.partition import Partition
 from tests.storage.log.kafka import stored
 
 
@@ -105,42 +108,49 @@ class ScriptedBrokers:
         return 0, name, False, [(0 if leader >= 0 else 5, 0, leader, [], [])]
 
 
+def open_leaders(brokers: ScriptedBrokers) -> KafkaConnection:
+    connection = KafkaConnection(KafkaOptions(servers="kafka:9092"))
+    connection._ask_metadata = brokers
+    return connection
+
+
 async def test_topics_asked_about_together_are_asked_for_in_one_question() -> None:
     brokers = ScriptedBrokers(a=0, b=2, c=2)
-    leaders = Leaders(brokers)
-    assert await asyncio.gather(*(leaders.of(name) for name in ("a", "b", "c", "b"))) == [0, 2, 2, 2]
-    assert [await leaders.of(name) for name in ("a", "b")] == [0, 2]
+    leaders = open_leaders(brokers)
+    assert await asyncio.gather(*(leaders._leader(name) for name in ("a", "b", "c", "b"))) == [0, 2, 2, 2]
+    assert [await leaders._leader(name) for name in ("a", "b")] == [0, 2]
     assert brokers.questions == [["a", "b", "c"]]
 
 
 async def test_only_what_turned_out_to_be_wrong_is_looked_up_again() -> None:
     brokers = ScriptedBrokers(a=1, b=2, c=2)
-    leaders = Leaders(brokers)
+    leaders = open_leaders(brokers)
     for name in ("a", "b", "c"):
-        await leaders.of(name)
+        await leaders._leader(name)
     brokers.topics.update(a=3, b=3, c=3)
-    leaders.forget("a")
-    assert [await leaders.of(name) for name in ("a", "b")] == [3, 2]
-    leaders.forget_node(2)
-    assert [await leaders.of(name) for name in ("a", "b", "c")] == [3, 3, 3]
+    leaders.forget_leader(Partition(new_topic_id(), "a"))
+    assert [await leaders._leader(name) for name in ("a", "b")] == [3, 2]
+    with pytest.raises(KafkaConnectionError):
+        await leaders.send(2, None)  # a broker that is not known
+    assert [await leaders._leader(name) for name in ("a", "b", "c")] == [3, 3, 3]
 
 
 async def test_what_is_unknown_or_without_a_leader_is_an_error_that_is_not_remembered() -> None:
     brokers = ScriptedBrokers(b=-1)
-    leaders = Leaders(brokers)
+    leaders = open_leaders(brokers)
     with pytest.raises(UnknownTopicOrPartitionError):
-        await leaders.of("a")
+        await leaders._leader("a")
     with pytest.raises(LeaderNotAvailableError):
-        await leaders.of("b")
+        await leaders._leader("b")
     brokers.topics.update(a=1, b=1)
-    assert [await leaders.of(name) for name in ("a", "b")] == [1, 1]
+    assert [await leaders._leader(name) for name in ("a", "b")] == [1, 1]
 
 
 async def test_when_no_broker_answers_all_who_ask_are_told() -> None:
     brokers = ScriptedBrokers(a=1)
     brokers.trouble = KafkaConnectionError("away")
-    leaders = Leaders(brokers)
-    found = await asyncio.gather(leaders.of("a"), leaders.of("b"), return_exceptions=True)
+    leaders = open_leaders(brokers)
+    found = await asyncio.gather(leaders._leader("a"), leaders._leader("b"), return_exceptions=True)
     assert [str(each) for each in found] == ["KafkaConnectionError: away"] * 2
     brokers.trouble = None
-    assert await leaders.of("a") == 1
+    assert await leaders._leader("a") == 1

@@ -292,7 +292,7 @@ async def test_a_producer_whose_epochs_are_used_up_is_replaced(log: LossyLog, to
 
 
 async def test_what_brokers_refuse_is_tried_anew(log: LossyLog, monkeypatch: pytest.MonkeyPatch, topic: TopicId):
-    log.connection.leaders.forget((await log._partition(topic)).name)
+    log.connection.forget_leader(await log._partition(topic))
 
     async def refuse_call(*_: Any, **__: Any) -> Any:
         raise errors.TopicAuthorizationFailedError

@@ -10,11 +10,13 @@ import contextlib
 from bisect import bisect_left, bisect_right
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 import msgspec
 
 from ams.core.clock import Milliseconds
+from ams.core.coalescing import answer_future
 from ams.core.errors import Damaged, LogUnavailable
 from ams.core.names import Offset, TopicId
 from ams.storage.files import is_shortage
@@ -33,11 +35,6 @@ class Tail(msgspec.Struct, frozen=True, gc=False):
     time: Milliseconds = Milliseconds(0)  # publish time of the last one
     published: int = 0  # data bytes, in total
     commit: int = 0  # number of the last group commit
-
-
-def _complete(future: "asyncio.Future[None] | None") -> None:
-    if future is not None and not future.done():
-        future.set_result(None)
 
 
 @dataclass(slots=True, eq=False)
@@ -67,8 +64,9 @@ class TopicState:
 
     def wake(self) -> None:
         """Wake readers that wait for new messages."""
-        _complete(self.waiter)
-        self.waiter = None
+        if self.waiter is not None:
+            answer_future(self.waiter, None)
+            self.waiter = None
 
     @contextlib.asynccontextmanager
     async def hold(self) -> AsyncIterator[None]:
@@ -91,8 +89,8 @@ class TopicState:
 
     def settle(self, *, has_failed: bool = False) -> None:
         """Complete `quiet` if no append is pending, or the log has failed."""
-        if has_failed or not self.under_way:
-            _complete(self.quiet)
+        if self.quiet is not None and (has_failed or not self.under_way):
+            answer_future(self.quiet, None)
             self.quiet = None
 
     def row(self) -> TopicRow:
@@ -297,7 +295,13 @@ class SegmentCatalog:
         if row is not None and row.entries:
             block = first_block(directory, row)
             for number in range(block, min(block + 1, directory.last_block(row)) + 1):
-                yield self._block(segment, directory, row, number)
+                entries: Entries | None = self.pages.cached_page((segment.sequence, number))
+                if entries is None:
+                    size, position = directory.place(row, number)
+                    data = self._bytes(segment, size, position)
+                    entries = _guard_index_read(segment, partial(segment_index.decode_entries, data))
+                    self.pages.keep((segment.sequence, number), entries, 2 * size)
+                yield entries
 
     def _reach(self, segments: list[Segment], number: int, topic: TopicId) -> TopicExtent:
         while number >= 0:
@@ -310,16 +314,6 @@ class SegmentCatalog:
                 return TopicExtent(entries.end, Milliseconds(entries.times[-1]))
             number -= 1
         return segment_index.NO_EXTENT
-
-    def _block(self, segment: Segment, directory: Directory, row: TopicRow, block: int) -> Entries:
-        found: Entries | None = self.pages.cached_page((segment.sequence, block))
-        if found is not None:
-            return found
-        size, position = directory.place(row, block)
-        data = self._bytes(segment, size, position)
-        entries = _guard_index_read(segment, lambda: segment_index.decode_entries(data))
-        self.pages.keep((segment.sequence, block), entries, 2 * size)
-        return entries
 
     def _bytes(self, segment: Segment, size: int, position: int) -> bytes:
         key = (segment.sequence, "bytes", position)

@@ -32,7 +32,6 @@ from ams.storage.log.embedded.record import HEADER_BYTES, RecordKind, control_bo
 from ams.storage.log.embedded.segment import CURSORS, RetentionClass, Spares, Writer, class_of
 
 logger = structlog.get_logger("ams.log")
-
 _MAX_CONTROL_BYTES = 2 * HEADER_BYTES
 _MEASUREMENT_MS = 50  # how long a measurement of free space is used, less our own writes
 _FULL_DISK_BYTES = 1024 * 1024  # with less, or less than half of `min_free_bytes`, the disk is full: SQLite needs it
@@ -253,15 +252,16 @@ class Committer:
             for code in codes
         }
         sizes = {code: sum([append.size for append in _all(appends)]) for code, appends in by_class.items()}
-        size = sum(sizes.values())
+        size, large = sum(sizes.values()), None
         if size > self._options.group_bytes:  # a single append
-            [[large]] = group.values()
-            if group_commit.is_sliced(large, self._options):
-                return [self._begin_large(self._writers[large.topic.kind.code], large, now)]
-        refusal = self._space.refusal(size)
-        if refusal:
+            [[append]] = group.values()
+            if group_commit.is_sliced(append, self._options):
+                large, size = append, group_commit.max_bytes(append) + group_commit.gap_bytes(append, self._options)
+        if refusal := self._space.refusal(size):
             self._refuse(refusal)
             return [CommitOutcome(code, failed=[*_all(appends)]) for code, appends in by_class.items()]
+        if large:
+            return [self._begin_large(self._writers[large.topic.kind.code], large, size, now)]
         return [self._commit_class(self._writers[code], by_class[code], size, now) for code, size in sizes.items()]
 
     def _commit_class(self, writer: Writer, appends: Appends, size: int, now: Milliseconds) -> CommitOutcome:
@@ -272,7 +272,7 @@ class Committer:
         try:
             self._make_ready(writer, size + (len(cursors.body) if cursors else 0), now, outcome)
             self._commit += 1
-            packed = group_commit.pack(appends, writer.segment, self._commit, now)
+            packed = group_commit.Packed(appends, writer.segment, self._commit, now)
             if cursors:
                 packed.parts.append(self._cursors_record(writer, cursors, now))
             writer.write(packed.parts, sync=self._options.sync == "always")
@@ -323,13 +323,8 @@ class Committer:
         self._note_write(writer, now, outcome)
         self._resume()
 
-    def _begin_large(self, writer: Writer, append: Append, now: Milliseconds) -> CommitOutcome:
-        outcome, size = CommitOutcome(writer.kind.code), group_commit.room_for(append, self._options)
-        refusal = self._space.refusal(size)
-        if refusal:
-            self._refuse(refusal)
-            outcome.failed.append(append)
-            return outcome
+    def _begin_large(self, writer: Writer, append: Append, size: int, now: Milliseconds) -> CommitOutcome:
+        outcome = CommitOutcome(writer.kind.code)
         try:
             self._make_ready(writer, size, now, outcome)
             self._commit += 1

@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
-from typing import NamedTuple
 
 import msgspec
 
@@ -29,14 +28,6 @@ from ams.storage.log.embedded.record import HEAD, HEADER_BYTES, MAX_REQUESTS, RE
 from ams.storage.log.embedded.segment import OpenSegment, Writer
 
 
-class Loaded(NamedTuple):
-    """Records of messages with offsets and publish times from another log, as columns."""
-
-    firsts: Sequence[int]  # the first offset of each record; the offsets in a record are consecutive
-    times: Sequence[int]
-    counts: Sequence[int]
-
-
 class Append(msgspec.Struct, eq=False):
     """An append request to the committer."""
 
@@ -48,7 +39,7 @@ class Append(msgspec.Struct, eq=False):
     key: bytes = b""  # idempotency key; empty: none
     hashed: bytes = b""
     content: bytes = b""  # `content_hash` of the messages, if there is a key
-    loaded: Loaded | None = None  # offsets and times from another log; None: a normal append
+    loaded: Sequence[tuple[Offset, Milliseconds, int]] = ()  # of a load: first offset, time and count of each record
     count_from: Offset = NO_OFFSET  # of loaded messages, bytes are counted from this offset on
     answer: Appended | None = None  # set when packed, valid once the committer reports success
     has_ordering_keys: bool = False  # whether any message has an ordering key
@@ -130,20 +121,26 @@ class CommitOutcome:
 
 
 class Packed:
-    """The bytes of a group for one segment, and the state that holds once they are durable."""
+    """The bytes of a group for one segment, and the state that holds once they are durable.
 
-    def __init__(self, segment: OpenSegment, commit: int, begin: int) -> None:
+    It is to be written at `begin`, or at the end of the segment. Does not change topics or segment.
+    """
+
+    def __init__(
+        self, group: Appends, segment: OpenSegment, commit: int, now: Milliseconds, begin: int | None = None
+    ) -> None:
         self.parts: list[bytes] = []
         self.records: list[WrittenRecord] = []
         self.shares: list[TopicShare] = []
         self.keys = 0  # appends with an idempotency key
-        self.end = begin  # the length of the segment with them
+        self.end = segment.length if begin is None else begin  # the length of the segment with them
         self._stamp = segment.stamp(commit)
+        for topic, appends in group.items():
+            self._add(topic, appends, now)
 
-    def add(self, topic: TopicState, appends: Sequence[Append], now: Milliseconds) -> None:
-        """Add one topic's appends, at its end, or loaded ones at their own offsets."""
+    def _add(self, topic: TopicState, appends: Sequence[Append], now: Milliseconds) -> None:
         tail, first = topic.tail, appends[0]
-        if first.loaded is None:
+        if not first.loaded:
             time = now if now > tail.time else tail.time
             if len(appends) == 1 and first.size <= RECORD_BYTES:  # usual where there are many topics
                 count = len(first.fragments)
@@ -155,21 +152,20 @@ class Packed:
                 tail = self._add_run(topic, tail.end, time, appends, tail.published)
         else:
             for append in appends:
-                assert append.loaded is not None
-                tail = self._add_loaded(topic, append, append.loaded, tail.published)
+                tail = self._add_loaded(topic, append, tail.published)
         self.shares.append(TopicShare(topic, appends, tail))
 
-    def _add_loaded(self, topic: TopicState, append: Append, loaded: Loaded, published: int) -> Tail:
+    def _add_loaded(self, topic: TopicState, append: Append, published: int) -> Tail:
         start = 0
-        for first, time, count in zip(*loaded, strict=True):
+        for first, time, count in append.loaded:
             fragments = append.fragments[start : start + count]
             start += count
             counted = 0 if first < append.count_from else sent_bytes(fragments, sum(map(len, fragments)))
             published += counted
             has_keys = append.has_ordering_keys and has_ordering_keys(fragments)
-            self._add_record(topic, Offset(first), Milliseconds(time), (count, counted, 0), (), fragments, has_keys)
-        append.answer = Appended(Offset(loaded.firsts[0]), len(append.fragments), Milliseconds(time))
-        return Tail(Offset(first + count), Milliseconds(time), published, self._stamp.commit)
+            self._add_record(topic, first, time, (count, counted, 0), (), fragments, has_keys)
+        append.answer = Appended(append.loaded[0][0], start, time)
+        return Tail(Offset(first + count), time, published, self._stamp.commit)
 
     def _add_run(
         self, topic: TopicState, first: Offset, time: Milliseconds, appends: Sequence[Append], published: int
@@ -238,14 +234,6 @@ class Packed:
         self.end += length
 
 
-def pack(topics: Appends, segment: OpenSegment, commit: int, now: Milliseconds, begin: int | None = None) -> Packed:
-    """Encode a group to be written at `begin`, or at the end of the segment. Does not change topics or segment."""
-    packed = Packed(segment, commit, segment.length if begin is None else begin)
-    for topic, appends in topics.items():
-        packed.add(topic, appends, now)
-    return packed
-
-
 def load_appends(
     topic: TopicState, batch: Sequence[Stored], count_from: Offset, new_answer: Callable[[], "asyncio.Future[Appended]"]
 ) -> Iterator[Append]:
@@ -262,10 +250,12 @@ def load_appends(
     begin, size, filled, end, last = 0, 0, 0, -1, -1
 
     def append_of(run: Columns) -> Append:
-        firsts, times = ([column[start] for start in starts] for column in (run.offsets, run.times))
-        counts = [after - start for start, after in pairwise((*starts, len(run)))]
+        loaded = [
+            (Offset(run.offsets[start]), Milliseconds(run.times[start]), after - start)
+            for start, after in pairwise((*starts, len(run)))
+        ]
         return Append(
-            topic, run.fragments, size, 0, new_answer(), loaded=Loaded(firsts, times, counts), count_from=count_from,
+            topic, run.fragments, size, 0, new_answer(), loaded=loaded, count_from=count_from,
             has_ordering_keys=has_ordering_keys(run.fragments),
         )  # fmt: skip
 
@@ -291,17 +281,13 @@ def is_sliced(append: Append, options: LogOptions) -> bool:
     return options.sync == "always" and append.size > _MIN_SLICES * options.group_bytes and not append.loaded
 
 
-def room_for(append: Append, options: LogOptions) -> int:
-    """Return the maximum size of an append in bytes, with its gap."""
-    return max_bytes(append) + _gap(append, options)
-
-
 def max_bytes(append: Append) -> int:
     """Return the maximum size of the records of an append in bytes."""
     return append.size + len(append.key) + _MAX_APPEND_OVERHEAD + _MAX_MESSAGE_OVERHEAD * len(append.fragments)
 
 
-def _gap(append: Append, options: LogOptions) -> int:
+def gap_bytes(append: Append, options: LogOptions) -> int:
+    """Return the size of the gap before a large append."""
     return max(min(options.group_bytes, append.size // _GAP_SHARE), HEADER_BYTES)
 
 
@@ -312,8 +298,8 @@ class LargeAppend:
         self.append, self.writer, self.now = append, writer, now
         self._segment = writer.segment
         self.later: deque[Append | Control] = deque()
-        self.begin = self._segment.length + _gap(append, options)
-        self.packed = pack({append.topic: (append,)}, self._segment, commit, now, self.begin)
+        self.begin = self._segment.length + gap_bytes(append, options)
+        self.packed = Packed({append.topic: (append,)}, self._segment, commit, now, self.begin)
         self.is_written = False
         self._slices = _split_parts(self.packed.parts, options.group_bytes)
         self._place = self.begin

@@ -12,6 +12,7 @@ import os
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 
 from ams.core.clock import Milliseconds
@@ -48,7 +49,7 @@ class Journal:
         self.on_due: Callable[[], None] = lambda: None  # called when an image is due, or `tidy` has work
         self._files, self._folder, self._clock, self._catalog = place.files, place.folder, place.clock, catalog
         self._bodies, self._submit = restored.bodies, submit
-        self._collect: Callable[[], Awaitable[Bodies]] = self._collect_restored
+        self._collect: Callable[[], Awaitable[Bodies]] | None = None  # until the cursors are open
         self._bytes = restored.bytes  # of groups since the image
         self._image_bytes = restored.image_bytes
         self._under_way: CursorGroup | None = None
@@ -92,7 +93,7 @@ class Journal:
             commit, counted = self.commit, self._bytes
             if commit == self.image:
                 return
-            bodies = await self._collect()
+            bodies: Bodies = await self._collect() if self._collect else partial(iter, self._bodies)
             size = await asyncio.to_thread(self._write_image, commit, self._clock.wall(), bodies)
             if self.image:
                 self._old.append(image_path(self._folder, self.image))
@@ -129,10 +130,6 @@ class Journal:
     def _write_image(self, commit: int, now: Milliseconds, bodies: Bodies) -> int:
         with self._drafting:  # a cancelled call may still write the same draft
             return write_image(self._files, self._folder, commit, now, bodies())
-
-    async def _collect_restored(self) -> Bodies:
-        bodies = self._bodies
-        return lambda: iter(bodies)
 
 
 def write_image(files: Disk, folder: str, commit: int, now: Milliseconds, bodies: Iterable[bytes]) -> int:

@@ -2,12 +2,14 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterable, AsyncIterator, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Collection, Mapping, Sequence
 from functools import partial
+from itertools import count
 
 import structlog
 
 from ams.core.clock import Clock, Milliseconds, SystemClock
+from ams.core.coalescing import answer_future
 from ams.core.errors import LogUnavailable, TooLarge, TopicGone
 from ams.core.messages import Message, Stored, batch_of
 from ams.core.names import Offset, TopicId, topic_id_text
@@ -24,13 +26,12 @@ from ams.storage.log.embedded.options import MIB, LogOptions, LogPlace
 from ams.storage.log.embedded.pages import Pages
 from ams.storage.log.embedded.reader import EmbeddedReader
 from ams.storage.log.embedded.record import RecordKind
-from ams.storage.log.embedded.recovery import Recovery, Restored, recover
-from ams.storage.log.embedded.segment import Ahead, Spares, class_of, writers
+from ams.storage.log.embedded.recovery import Restored, recover
+from ams.storage.log.embedded.segment import CHAINS, Ahead, Spares, Writer, class_of
 from ams.storage.log.embedded.state import IdempotencyKeys, LogState
 from ams.storage.log.embedded.upkeep import Upkeep
 
 logger = structlog.get_logger("ams.log")
-
 MAX_APPEND_BYTES = 256 * MIB  # an append must fit into one segment, whose positions are 32 bits
 WRITING, MEMORY = "writing of the log", "memory of the log"  # parts whose failure ends the service
 _INDEX_MEMORY = 64 * MIB
@@ -42,7 +43,7 @@ class EmbeddedLog:
     """Implements `ams.storage.log.base.Log` in a folder. One event loop only. Create with `open`."""
 
     def __init__(self, restored: Restored, place: LogPlace, supervisor: Supervisor) -> None:
-        self.recovered = Recovery(tuple(restored.trimmed), tuple(restored.damage))
+        self.trimmed, self.damage = tuple(restored.trimmed), tuple(restored.damage)  # found by recovery
         self._loop = asyncio.get_running_loop()
         self._options, self._supervisor, self._retention_clock = place.options, supervisor, place.retention_clock
         self._spares = Spares(place)
@@ -52,18 +53,18 @@ class EmbeddedLog:
             catalog.add(segment)
         self._state = LogState(place.folder, restored.topics, catalog, restored.commit, restored.table)
         self._state.unsealed += [each for each in catalog if each.closed and each.head is None]
-        self._damage = self._state.damage
         for damage in restored.damage:
-            self._damage.note(damage)
-        by_class = writers(place, self._spares, restored.sequence, restored.open)
+            self._state.note_damage(damage)
+        numbers, spares = count(restored.sequence + 1), self._spares
+        writers = {kind.code: Writer(kind, place, numbers, spares, restored.open.get(kind.code)) for kind in CHAINS}
         self._committer = Committer(
-            by_class, self._space, place, restored.commit, self._post_outcomes, restored.journal.commit
+            writers, self._space, place, restored.commit, self._post_outcomes, restored.journal.commit
         )
         self.journal = Journal(place, catalog, restored.journal, self._submit_cursors)
         self._state.images = self.journal.images
         self._thread = supervisor.thread(WRITING, "ams-log-committer", self._committer.run, self._writing_ended)
         self.upkeep = Upkeep(self._state, self._committer, place, self._spares, self.journal)
-        self._ahead = Ahead(by_class, place)
+        self._ahead = Ahead(writers, place)
         self._keys = IdempotencyKeys(self._state, place)
         self._reader = EmbeddedReader(self._state)
         self._writing_ahead: asyncio.Task[None] | None = None
@@ -73,15 +74,9 @@ class EmbeddedLog:
 
     @classmethod
     async def open(
-        cls,
-        folder: str,
-        *,
-        files: Disk | None = None,
-        clock: Clock | None = None,
-        options: LogOptions | None = None,
-        supervisor: Supervisor | None = None,
-        retention_clock: RetentionClock | None = None,
-    ) -> "EmbeddedLog":
+        cls, folder: str, *, files: Disk | None = None, clock: Clock | None = None, options: LogOptions | None = None,
+        supervisor: Supervisor | None = None, retention_clock: RetentionClock | None = None,
+    ) -> "EmbeddedLog":  # fmt: skip
         """Open or create the log in `folder`, and recover it. Raises `Unusable`.
 
         Args:
@@ -187,7 +182,7 @@ class EmbeddedLog:
         return await self._keys.earlier_answer(self._topic(topic), messages, key)
 
     async def read(self, topic: TopicId, start: Offset, *, max_messages: int, max_bytes: int) -> Sequence[Stored]:
-        """Return messages from `start` on (`Log.read`). Damaged messages are skipped, counted and logged."""
+        """Return messages from `start` on (`Log.read`). Damaged messages are skipped and logged."""
         state = await self._topic_after_expiry(topic)
         return await self._reader.read(state, max(start, state.oldest), max_messages, max_bytes)
 
@@ -265,11 +260,9 @@ class EmbeddedLog:
         return None
 
     async def weak_topics(self) -> Mapping[TopicId, str]:
-        """Return nothing: all topics are stored alike."""
         return {}
 
     async def name_of(self, topic: TopicId) -> str:
-        """Return the topic's id as text: it has no other name here."""
         return topic_id_text(self._topic(topic).id)
 
     async def close(self) -> None:
@@ -372,8 +365,7 @@ class EmbeddedLog:
             self._supervisor.report_failure(MEMORY, error, lambda: self._fail_outcomes(outcomes, done))
             return
         for each in done:
-            if not each.done():
-                each.set_result(None)
+            answer_future(each, None)
 
     def _fail_outcomes(self, outcomes: list[CommitOutcome], done: "list[asyncio.Future[None]]") -> None:
         """Fail outcomes that cannot be applied: consumers would skip a gap before them. A restart recovers them."""
@@ -382,14 +374,16 @@ class EmbeddedLog:
             stored = [append for share in outcome.shares for append in share.appends]
             self._state.give_up([*stored, *outcome.controls], is_known=False)
             self._state.give_up(outcome.failed)
-        _refuse(done)
+        for each in done:
+            answer_future(each, LogUnavailable())
 
     def _writing_ended(self) -> None:
         self._fail()
         taken, waiting, chores = self._committer.unfinished_work()
         self._state.give_up(taken, is_known=False)
         self._state.give_up(waiting)
-        _refuse(chore.done for chore in chores)
+        for chore in chores:
+            answer_future(chore.done, LogUnavailable())
 
     def _fail(self) -> None:
         self._failed = True
@@ -397,9 +391,3 @@ class EmbeddedLog:
         if self._writing_ahead is not None:
             self._writing_ahead.cancel()
         self.journal.give_up()
-
-
-def _refuse(waiting: "Iterable[asyncio.Future[None]]") -> None:
-    for each in waiting:
-        if not each.done():
-            each.set_exception(LogUnavailable())

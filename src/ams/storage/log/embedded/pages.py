@@ -18,7 +18,6 @@ from ams.core.errors import LogUnavailable
 from ams.storage.files import Disk, FileHandle
 
 T = TypeVar("T")
-
 _MAX_OPEN = 512
 THREADS = 4
 
@@ -34,8 +33,7 @@ class NotLoaded(Exception):
 @dataclass(slots=True, eq=False)
 class _Handle:
     file: FileHandle
-    users: int = 0
-    is_retired: bool = False
+    users: int = 1  # the cache, and each current read; the last one closes it
 
 
 class OpenFiles:
@@ -56,7 +54,8 @@ class OpenFiles:
         try:
             return self._files.read_now(handle.file, size, position)
         finally:
-            self._give_back(handle)
+            with self._lock:
+                self._release(handle)
 
     def read(self, path: str, size: int, position: int) -> bytes:
         """Read; may wait for the disk."""
@@ -67,36 +66,30 @@ class OpenFiles:
             self._handles.move_to_end(path)
             handle.users += 1
             while len(self._handles) > _MAX_OPEN:
-                self._retire(self._handles.popitem(last=False)[1])
+                self._release(self._handles.popitem(last=False)[1])
         try:
             return self._files.read(handle.file, size, position)
         finally:
-            self._give_back(handle)
+            with self._lock:
+                self._release(handle)
 
     def forget(self, path: str) -> None:
         """Close a file once no thread reads it."""
         with self._lock:
             handle = self._handles.pop(path, None)
             if handle is not None:
-                self._retire(handle)
+                self._release(handle)
 
     def close(self) -> None:
         """Close all."""
         with self._lock:
             while self._handles:
-                self._retire(self._handles.popitem()[1])
+                self._release(self._handles.popitem()[1])
 
-    def _give_back(self, handle: _Handle) -> None:
-        with self._lock:
-            handle.users -= 1
-            self._close_if_unused(handle)
-
-    def _retire(self, handle: _Handle) -> None:
-        handle.is_retired = True
-        self._close_if_unused(handle)
-
-    def _close_if_unused(self, handle: _Handle) -> None:
-        if handle.is_retired and not handle.users:
+    def _release(self, handle: _Handle) -> None:
+        """Count one user less, and close an unused handle. The caller holds the lock."""
+        handle.users -= 1
+        if not handle.users:
             with contextlib.suppress(OSError):  # opened for reading only: no data can be lost
                 self._files.close(handle.file)
 

@@ -1,7 +1,7 @@
 """The read path: index positions to bytes of segments to messages, with verified checksums.
 
 Adjacent records are read together if the gap between them is small. A damaged record is never served. A read returns
-the messages before it; a read that starts in it continues after it. The damage is counted and logged once.
+the messages before it; a read that starts in it continues after it. The damage is logged once.
 """
 
 import asyncio
@@ -90,7 +90,7 @@ class EmbeddedReader:
     """Reads messages of one log."""
 
     def __init__(self, state: LogState) -> None:
-        self._catalog, self._damage, self._look_up = state.catalog, state.damage, state.look_up
+        self._catalog, self._note_damage, self._look_up = state.catalog, state.note_damage, state.look_up
         self._recent = RecentRecords()
         self._turns = asyncio.Semaphore(THREADS)  # limits large reads, whose results are in memory
 
@@ -131,13 +131,16 @@ class EmbeddedReader:
             batch.stop_at_gap()
         for number, checked in enumerate(records):
             if isinstance(checked, Damage):
-                self._damage.note(checked)
+                self._note_damage(checked)
                 batch.stop_at_gap()
             else:
                 self._take_run(span.segment, span.records[number][0], checked, batch)
 
     def _take_run(self, segment: Segment, position: int, run: Run, batch: "_Batch") -> None:
-        batch.take_record(run)
+        if run.first > batch.offset:
+            batch.stop_at_gap()
+        if not batch.full and run.end > batch.offset:
+            batch.take(run)
         if batch.full and run.first <= batch.offset < run.end:
             self._recent.note_begun((segment.sequence, position), run)
 
@@ -174,16 +177,7 @@ class EmbeddedReader:
 
 
 class _Batch(PendingRead):
-    def __init__(self, start: Offset, max_messages: int, max_bytes: int) -> None:
-        super().__init__(start, max_messages, max_bytes)
-        self.has_turn = False  # whether it holds the semaphore of large reads, until it ends
-
-    def take_record(self, run: Run) -> None:
-        """Add the wanted messages of a record that fit."""
-        if run.first > self.offset:
-            self.stop_at_gap()
-        if not self.full and run.end > self.offset:
-            self.take(run)
+    has_turn = False  # whether it holds the semaphore of large reads, until it ends
 
     def stop_at_gap(self) -> None:
         """End before missing messages. An empty batch continues after them."""

@@ -26,7 +26,6 @@ RECORD_BYTES = 64 * 1024  # target size of a record's messages; a larger message
 MAX_REQUESTS = 0xFFFF
 HEAD = 3  # numbers per request in `encode_messages`
 NO_TOPIC, NO_FIRST = TopicId(bytes(16)), Offset(0)  # of records without a topic, and without an offset
-
 _HEADER = struct.Struct("<4sIII16sQQQIIHBB")
 _START, _CHECKED = struct.Struct("<4sI"), struct.Struct("<II16sQQQIIHBB")  # header: magic and checksum; checked part
 _REQUEST = struct.Struct("<IIHH")
@@ -85,15 +84,6 @@ class Stamp(NamedTuple):
     commit: int
     durable: int
     seed: int
-
-
-class KeyNote(NamedTuple):
-    """The idempotency key of an append, the 16-byte hash of its content, and the place of its messages."""
-
-    key: bytes
-    content: bytes
-    first: Offset
-    messages: int
 
 
 def checksum(data: bytes | memoryview, seed: int) -> int:
@@ -155,7 +145,7 @@ def encode_messages(
 
 
 def encode_note(key: bytes, content: bytes, first: Offset, messages: int) -> bytes:
-    """Encode a `KeyNote`."""
+    """Encode the idempotency key of an append, the 16-byte hash of its content, and the place of its messages."""
     return _NOTE.pack(first, messages, content) + key
 
 
@@ -195,8 +185,8 @@ def read_control(body: bytes) -> tuple[Milliseconds | None, int]:
     return Milliseconds(retention) if retention else None, published
 
 
-def data_bytes_and_notes(header: RecordHeader, body: bytes) -> tuple[int, Sequence[KeyNote]]:
-    """Decode the data bytes and idempotency keys of a record, for recovery."""
+def data_bytes_and_notes(header: RecordHeader, body: bytes) -> tuple[int, Sequence[tuple[bytes, bytes, Offset, int]]]:
+    """Decode the data bytes of a record, and what `encode_note` encoded; for recovery."""
     if header.requests == 1:
         _, data_bytes, note_bytes, _ = _REQUEST.unpack_from(body)
         if not note_bytes:
@@ -207,7 +197,7 @@ def data_bytes_and_notes(header: RecordHeader, body: bytes) -> tuple[int, Sequen
         published += data_bytes
         if note_bytes:
             first, count, content = _NOTE.unpack_from(body, position)
-            notes.append(KeyNote(body[position + _NOTE.size : position + note_bytes], content, first, count))
+            notes.append((body[position + _NOTE.size : position + note_bytes], content, first, count))
             position += note_bytes
     return published, notes
 

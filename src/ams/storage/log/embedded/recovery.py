@@ -9,7 +9,6 @@ are in `docs/reference/log-format.md`.
 import contextlib
 import os
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import msgspec
 
@@ -27,13 +26,6 @@ from ams.storage.log.embedded.segment import CHAINS, CURSORS, HEAD_BYTES, Cut, O
 from ams.storage.log.embedded.segment_index import IndexHead, read_at, read_directory, read_filter, read_head
 
 _COPY_BYTES = 4 * 1024 * 1024
-
-
-class Recovery(NamedTuple):
-    """Report of a recovery."""
-
-    trimmed: tuple[Trimmed, ...]
-    damage: tuple[Damage, ...]
 
 
 @dataclass(slots=True)
@@ -86,7 +78,11 @@ class _RecoveryRun:
             self._note_classes(kind, segments)
         self._log.segments = [segment for segments in by_class for segment in segments]
         for segment in self._log.segments:
-            self._complete(segment)
+            if segment.entries is not None:
+                segment.entries.keep_topics(self._log.topics)
+            if segment.head is not None:
+                with contextlib.suppress(Damaged):  # reported and rebuilt at the first look-up of a key
+                    segment.filter = read_filter(self._files, segment.index_path, segment.head)
         return self._log
 
     def _segments(self, kind: RetentionClass) -> list[Segment]:
@@ -104,11 +100,10 @@ class _RecoveryRun:
                 continue
             self._indexed.add(sequence)
             path = os.path.join(place, name)
-            head = read_head(self._files, path, kind.code, sequence)
-            if head is None:
-                self._note_damage(path, 0, "index header checksum")
-            else:
-                self._heads[path] = head
+            try:
+                self._heads[path] = read_head(self._files, path, kind.code, sequence)
+            except Damaged as damage:
+                self._note_damage(path, 0, damage.message)
         return [self._segment(kind, sequence) for sequence in logs]
 
     def _segment(self, kind: RetentionClass, sequence: int) -> Segment:
@@ -298,13 +293,6 @@ class _RecoveryRun:
                 there |= {row.topic for row in rows if row.reach}
         for topic in there & self._log.topics.keys():
             self._log.topics[topic].classes |= 1 << kind.code
-
-    def _complete(self, segment: Segment) -> None:
-        if segment.entries is not None:
-            segment.entries.keep_topics(self._log.topics)
-        if segment.head is not None:
-            with contextlib.suppress(Damaged):  # reported and rebuilt at the first look-up of a key
-                segment.filter = read_filter(self._files, segment.index_path, segment.head)
 
     def _note_damage(self, path: str, position: int, reason: str, length: int = 0) -> None:
         self._log.damage.append(Damage(path, position, length, reason))

@@ -6,12 +6,11 @@ group whose sync never returned: nothing from there on was acknowledged. Old byt
 torn end, because their checksums start with another segment's number.
 """
 
+import contextlib
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
-
-import structlog
 
 from ams.core.clock import Milliseconds
 from ams.core.errors import Damaged, Unusable
@@ -24,18 +23,16 @@ from ams.storage.log.embedded.record import HEADER_BYTES, MAGIC, RecordHeader, R
 from ams.storage.log.embedded.segment import CHAINS, CURSORS, HEAD_BYTES, IMAGE_SUFFIX, Cut, RetentionClass
 from ams.storage.log.embedded.segment_index import Directory, Entries, IndexHead, SegmentEntries, TopicRow
 
-logger = structlog.get_logger("ams.log")
 RESTORE_HINT = (
     f"restore all of the log together, or move its folder {CURSORS.name} away: then subscriptions begin at their oldest"
     " message"
 )
 _WINDOW_BYTES = 4 * 1024 * 1024
-_MAX_DAMAGED_PLACES = 1000
 _NO_TAIL = Tail()
 
 
 class Damage(NamedTuple):
-    """Damaged bytes: never served, counted and reported; `length` is 0 if unknown."""
+    """Damaged bytes: never served, and reported; `length` is 0 if unknown."""
 
     file: str
     position: int
@@ -44,24 +41,6 @@ class Damage(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.file} at {self.position}: {self.reason} ({self.length} bytes)"
-
-
-@dataclass(slots=True)
-class DamageTracker:
-    """Damaged places found since the start; each is logged once."""
-
-    known: set[tuple[str, int]] = field(default_factory=set)
-    count: int = 0
-
-    def note(self, damage: Damage) -> None:
-        """Count and log a new place. Beyond `_MAX_DAMAGED_PLACES` places only counts."""
-        place = (damage.file, damage.position)
-        if place in self.known:
-            return
-        self.count += 1
-        if len(self.known) < _MAX_DAMAGED_PLACES:
-            self.known.add(place)
-            logger.error("log.damaged", **damage._asdict())
 
 
 class Trimmed(Damage):
@@ -257,9 +236,8 @@ class _Scanner:
             found.first_time = header.time
         found.content.add(topic, first, header.time, header.messages, position, header.size)
         published, notes = record.data_bytes_and_notes(header, body)
-        for note in notes:
-            appended = Appended(note.first, note.messages, header.time)
-            found.content.add_key(topic, key_hash(topic, note.key), appended, note.content)
+        for key, content, first, count in notes:
+            found.content.add_key(topic, key_hash(topic, key), Appended(first, count, header.time), content)
         self._advance_topic_end(header, published)
 
     def _advance_topic_end(self, header: RecordHeader, published: int) -> None:
@@ -399,6 +377,7 @@ class _Verification:
         names = self._files.names(os.path.join(self._folder, kind.name))
         numbers = {name: number for name in names if (number := segment.sequence_of(name)) is not None}
         logs, indexes = ([numbers[name] for name in numbers if name.endswith(end)] for end in (".log", ".idx"))
+        self._indexes += len(indexes)
         cuts: dict[int, Cut] = {}
         for sequence in logs:
             path = segment.log_path(self._folder, kind, sequence)
@@ -413,17 +392,18 @@ class _Verification:
             closed = sequence in indexes or sequence != logs[-1]
             self._check_segment(kind, sequence, head, cuts.get(sequence), closed=closed)
         for sequence in sorted(set(indexes) - set(logs)):
-            head = self._head(kind, sequence)
-            if head is not None:
-                self._directory(segment.index_path(segment.log_path(self._folder, kind, sequence)), head)
+            path = segment.index_path(segment.log_path(self._folder, kind, sequence))
+            with self._noting_damage(path):
+                head = segment_index.read_head(self._files, path, kind.code, sequence)
+                segment_index.read_directory(self._files, path, head)
 
     def _head(self, kind: RetentionClass, sequence: int) -> IndexHead | None:
         path = segment.index_path(segment.log_path(self._folder, kind, sequence))
-        self._indexes += 1
-        head = segment_index.read_head(self._files, path, kind.code, sequence)
-        if head is None:
-            self._note(path, 0, "index header checksum")
-        return head
+        try:
+            return segment_index.read_head(self._files, path, kind.code, sequence)
+        except Damaged as damage:
+            self._note(path, 0, damage.message)
+            return None
 
     def _check_segment(
         self, kind: RetentionClass, sequence: int, head: IndexHead | None, cut: Cut | None, *, closed: bool
@@ -443,30 +423,18 @@ class _Verification:
             self._check_index(segment.index_path(path), head, found)
 
     def _check_index(self, path: str, head: IndexHead, found: Scanned) -> None:
-        directory = self._directory(path, head)
-        if directory is None:
-            return
-        for row in directory.rows():
-            try:
-                self._check_row(path, directory, row, found)
-            except Damaged as damage:
-                self._note(path, 0, damage.message)
-        try:
-            keys = segment_index.read_filter(self._files, path, head)
-            for hashed, result in found.content.keys.items():
-                place = directory.key_place(hashed)
-                data = segment_index.read_at(self._files, path, *place) if place else None
-                if data is None or segment_index.key_in(data, hashed) != result or not keys.may_hold(hashed):
-                    raise Damaged("the index does not agree with the segment's keys")
-        except Damaged as damage:
-            self._note(path, head.keys_position, damage.message)
-
-    def _directory(self, path: str, head: IndexHead) -> Directory | None:
-        try:
-            return segment_index.read_directory(self._files, path, head)
-        except Damaged as damage:
-            self._note(path, 0, damage.message)
-            return None
+        with self._noting_damage(path):
+            directory = segment_index.read_directory(self._files, path, head)
+            for row in directory.rows():
+                with self._noting_damage(path):
+                    self._check_row(path, directory, row, found)
+            with self._noting_damage(path, head.keys_position):
+                keys = segment_index.read_filter(self._files, path, head)
+                for hashed, result in found.content.keys.items():
+                    place = directory.key_place(hashed)
+                    data = segment_index.read_at(self._files, path, *place) if place else None
+                    if data is None or segment_index.key_in(data, hashed) != result or not keys.may_hold(hashed):
+                        raise Damaged("the index does not agree with the segment's keys")
 
     def _check_row(self, path: str, directory: Directory, row: TopicRow, found: Scanned) -> None:
         listed: set[tuple[int, ...]] = set()
@@ -478,6 +446,13 @@ class _Verification:
             raise Damaged("the index does not agree with the segment")
         if len(listed) != len(real) and not found.damage:
             raise Damaged("the index has records the segment has not")
+
+    @contextlib.contextmanager
+    def _noting_damage(self, path: str, position: int = 0) -> Iterator[None]:
+        try:
+            yield
+        except Damaged as damage:
+            self._note(path, position, damage.message)
 
     def _note(self, path: str, position: int, reason: str, length: int = 0) -> None:
         self._damage.append(Damage(path, position, length, reason))

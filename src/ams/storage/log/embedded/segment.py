@@ -15,7 +15,6 @@ import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from itertools import count
 from typing import NamedTuple
 
 import structlog
@@ -27,7 +26,6 @@ from ams.storage.log.embedded.options import LogPlace
 from ams.storage.log.embedded.record import Stamp
 
 logger = structlog.get_logger("ams.log")
-
 _HOUR = 3_600_000
 _DAY = 24 * _HOUR
 SEAL_PART = 8  # sealed when its first record is 1/8 of its class's age old: bounds the delay of freeing space
@@ -65,8 +63,6 @@ CLASSES = (
     RetentionClass(3, "30d", Milliseconds(30 * _DAY)),
     RetentionClass(4, "1y", Milliseconds(365 * _DAY)),
 )
-
-
 CURSORS = RetentionClass(5, "cursors", Milliseconds(2**62), 16 << 20)
 """The chain of cursors, for groups that are written without messages. An image replaces its segments."""
 CHAINS = (*CLASSES, CURSORS)
@@ -245,7 +241,7 @@ class OpenSegment:
     reached: int = 0  # end of the last write, also of a failed one
     size: int = 0  # file size, with preallocated pages; grows under the lock only
     lock: threading.Lock = field(default_factory=threading.Lock)  # held while the file grows, also by preallocation
-    sealed: bool = False
+    sealed: bool = False  # set under the lock: no more preallocation
     writes: int = 0
     look_at: int = 0  # the length for the next decision on preallocation
     looked: GrowthSample | None = None  # progress at the last decision
@@ -268,18 +264,16 @@ class OpenSegment:
         with self.lock:
             self.size = max(self.size, end)
 
-    def seal(self) -> None:
-        """Stop preallocation."""
-        with self.lock:
-            self.sealed = True
-
 
 class Writer:
     """Writes the open segment of a class. Committer thread only. Every call may raise `OSError`."""
 
-    def __init__(self, kind: RetentionClass, place: LogPlace, sequences: Iterator[int], spares: Spares) -> None:
-        self.kind = kind
-        self.open: OpenSegment | None = None
+    def __init__(
+        self, kind: RetentionClass, place: LogPlace, sequences: Iterator[int], spares: Spares,
+        segment: OpenSegment | None = None,
+    ) -> None:  # fmt: skip
+        """`sequences` numbers the segments of all writers. An open `segment` is continued."""
+        self.kind, self.open = kind, segment
         self._folder, self._files = place.folder, place.files
         self._sequences, self._spares = sequences, spares
         self._segment_bytes = min(place.options.segment_bytes, kind.segment_bytes)
@@ -310,7 +304,8 @@ class Writer:
         segment = self.open
         if segment is None:
             return None
-        segment.seal()
+        with segment.lock:
+            segment.sealed = True
         if segment.tail:
             self._files.truncate(segment.handle, segment.length)
             self._files.sync(segment.handle)
@@ -407,7 +402,8 @@ class Writer:
             return None
         self._cut = Cut(segment.sequence, segment.length)
         self.open = None
-        segment.seal()
+        with segment.lock:
+            segment.sealed = True
         if segment.tail:  # if this fails, the next start truncates it, or the reuse as a spare
             with contextlib.suppress(OSError):
                 self._files.truncate(segment.handle, segment.length)
@@ -422,17 +418,6 @@ class Writer:
     def _close(self, handle: FileHandle) -> None:
         with contextlib.suppress(OSError):
             self._files.close(handle)
-
-
-def writers(
-    place: LogPlace, spares: Spares, sequence: int, open_segments: Mapping[int, OpenSegment]
-) -> dict[int, Writer]:
-    """Return a writer for each chain, by code. `open_segments` are continued; `sequence` is the last number used."""
-    sequences = count(sequence + 1)
-    made = {kind.code: Writer(kind, place, sequences, spares) for kind in CHAINS}
-    for code, segment in open_segments.items():
-        made[code].open = segment
-    return made
 
 
 class Ahead:

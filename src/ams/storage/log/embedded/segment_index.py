@@ -36,8 +36,7 @@ _HEAD = struct.Struct("<8sBB6xQQQQIIIIQQI8x")
 _ROW = struct.Struct("<16sQQQQQQQQIIII")
 _ENTRY_BYTES = 28
 _CHECKSUM_BYTES = 4
-
-
+_HEAD_PART = "index header"
 KEYED_RESULT = struct.Struct("<QIQ16s")
 """The answer to an append with an idempotency key (`Appended`), and the `content_hash` of its messages.
 
@@ -226,30 +225,30 @@ NO_EXTENT = TopicExtent(Offset(0), Milliseconds(0))
 def encode_index(
     class_code: int, sequence: int, length: int, commit: int, table: Iterable[TopicRow], content: SegmentEntries,
     reach: Mapping[TopicId, TopicExtent],
-) -> bytes:  # fmt: skip
-    """Return the index file of a segment; `reach` has the end of each topic in the class, with this segment."""
+) -> tuple[bytes, IndexHead, KeyFilter]:  # fmt: skip
+    """Return index file, head and key filter of a segment; `reach`: ends of topics in the class, with this segment."""
     rows, blocks = _rows_and_blocks(sorted(table), content, reach)
     hashes = sorted(content.keys)
     key_blocks = [hashes[start : start + KEYS_PER_BLOCK] for start in range(0, len(hashes), KEYS_PER_BLOCK)]
     directory = _directory(rows, blocks, key_blocks)
     entries = b"".join(data for _, _, data in blocks)
-    keys_filter = encode_filter(make_filter(hashes)) if hashes else b""
-    head = _HEAD.pack(
-        INDEX_MAGIC, VERSION, class_code, sequence, length, commit, content.newest,
-        len(rows), len(blocks), len(key_blocks), zlib.crc32(directory), len(hashes),
-        HEAD_BYTES + len(directory) + len(entries), len(keys_filter),
+    keys_filter = make_filter(hashes)
+    encoded_filter = encode_filter(keys_filter) if hashes else b""
+    head = IndexHead(
+        class_code, sequence, length, commit, content.newest, len(rows), len(blocks), len(key_blocks),
+        zlib.crc32(directory), len(hashes), HEAD_BYTES + len(directory) + len(entries), len(encoded_filter),
     )  # fmt: skip
     keys = [_add_crc(b"".join([part for key in block for part in (key, content.keys[key])])) for block in key_blocks]
-    return b"".join((_add_crc(head), directory, entries, *keys, keys_filter))
+    encoded_head = _add_crc(_HEAD.pack(INDEX_MAGIC, VERSION, *head))
+    return b"".join((encoded_head, directory, entries, *keys, encoded_filter)), head, keys_filter
 
 
-def decode_head(data: bytes) -> IndexHead | None:
-    """Return the head of an index file; None: damaged. Raises `Unusable` for another version."""
-    if len(data) < HEAD_BYTES or zlib.crc32(data[:92]).to_bytes(4, "little") != data[92:HEAD_BYTES]:
-        return None
-    magic, version, *fields = _HEAD.unpack_from(data)
-    if magic != INDEX_MAGIC:
-        return None
+def decode_head(data: bytes) -> IndexHead:
+    """Return the head of an index file. Raises `Damaged`, and `Unusable` for another version."""
+    content = _strip_crc(data, _HEAD_PART)
+    if len(content) != _HEAD.size or not content.startswith(INDEX_MAGIC):
+        raise Damaged(f"{_HEAD_PART} checksum")
+    _, version, *fields = _HEAD.unpack(content)
     if version != VERSION:
         raise Unusable(f"an index of the log has format {version}, this program reads {VERSION}; upgrade it")
     return IndexHead(*fields)
@@ -264,9 +263,9 @@ class Directory:
         self.head, self._data = head, data
         fences = head.rows * _ROW.size
         size = head.blocks * 8
-        self._firsts = from_bytes("Q", data[fences : fences + size])
-        self._times = from_bytes("Q", data[fences + size : fences + 2 * size])
-        self._positions = from_bytes("Q", data[fences + 2 * size : fences + 3 * size])
+        self._firsts = _little_endian(array("Q", data[fences : fences + size]))
+        self._times = _little_endian(array("Q", data[fences + size : fences + 2 * size]))
+        self._positions = _little_endian(array("Q", data[fences + 2 * size : fences + 3 * size]))
         self._key_fences = fences + 3 * size
 
     def rows(self) -> Iterator[TopicRow]:
@@ -319,7 +318,7 @@ def decode_entries(data: bytes) -> Entries:
     count = len(content) // _ENTRY_BYTES
     for column in entries.columns:
         begin, end = end, end + count * column.itemsize
-        column.extend(from_bytes(column.typecode, content[begin:end]))
+        column.extend(_little_endian(array(column.typecode, content[begin:end])))
     return entries
 
 
@@ -342,8 +341,8 @@ def _rows_and_blocks(
         here = row._replace(reach=end, reach_time=time, entries=len(entries), block=len(blocks), bytes=entries.bytes)
         rows.append(here._replace(keys=content.keyed.get(row.topic, 0)))
         for start in range(0, len(entries), ENTRIES_PER_BLOCK):
-            data = b"".join(to_bytes(column[start : start + ENTRIES_PER_BLOCK]) for column in entries.columns)
-            blocks.append((entries.firsts[start], entries.times[start], _add_crc(data)))
+            columns = [_little_endian(column[start : start + ENTRIES_PER_BLOCK]) for column in entries.columns]
+            blocks.append((entries.firsts[start], entries.times[start], _add_crc(b"".join(columns))))
     return rows, blocks
 
 
@@ -355,9 +354,9 @@ def _directory(
     return b"".join(
         (
             *(_ROW.pack(*row) for row in rows),
-            to_bytes(array("Q", (first for first, _, _ in blocks))),
-            to_bytes(array("Q", (time for _, time, _ in blocks))),
-            to_bytes(array("Q", islice(positions, len(blocks)))),
+            _little_endian(array("Q", (first for first, _, _ in blocks))),
+            _little_endian(array("Q", (time for _, time, _ in blocks))),
+            _little_endian(array("Q", islice(positions, len(blocks)))),
             *(block[0] for block in key_blocks),
         )
     )
@@ -376,7 +375,7 @@ def _strip_crc(data: bytes, what: str) -> bytes:
 
 def encode_filter(keys: KeyFilter) -> bytes:
     """Encode a filter: starts (4 bytes each), rests (2 bytes each), checksum (4 bytes)."""
-    return _add_crc(to_bytes(keys.starts) + to_bytes(keys.rests))
+    return _add_crc(b"".join(map(_little_endian, keys)))
 
 
 def decode_filter(data: bytes, keys: int) -> KeyFilter:
@@ -385,13 +384,15 @@ def decode_filter(data: bytes, keys: int) -> KeyFilter:
         return make_filter(())
     content = _strip_crc(data, "key filter")
     starts = len(content) - 2 * keys
-    return KeyFilter(from_bytes("I", content[:starts]), from_bytes("H", content[starts:]))
+    return KeyFilter(_little_endian(array("I", content[:starts])), _little_endian(array("H", content[starts:])))
 
 
-def read_head(files: Disk, path: str, class_code: int, sequence: int) -> IndexHead | None:
-    """Return the head of a segment's index file; None: damaged, or of another segment."""
+def read_head(files: Disk, path: str, class_code: int, sequence: int) -> IndexHead:
+    """Return the head of a segment's index file; raises `Damaged`, also if it is of another segment."""
     head = decode_head(read_at(files, path, HEAD_BYTES, 0))
-    return head if head is not None and (head.class_code, head.sequence) == (class_code, sequence) else None
+    if (head.class_code, head.sequence) != (class_code, sequence):
+        raise Damaged(f"{_HEAD_PART} checksum")
+    return head
 
 
 def read_directory(files: Disk, path: str, head: IndexHead) -> Directory:
@@ -410,17 +411,9 @@ def read_at(files: Disk, path: str, size: int, position: int) -> bytes:
         return files.read(handle, size, position)
 
 
-def from_bytes(code: str, data: bytes) -> "array[int]":
-    """Decode little-endian numbers of an `array` type code."""
-    numbers = array(code, data)
-    if sys.byteorder == "big":
-        numbers.byteswap()
-    return numbers
-
-
-def to_bytes(numbers: "array[int]") -> bytes:
-    """Encode numbers as little-endian."""
+def _little_endian(numbers: "array[int]") -> "array[int]":
+    """Convert numbers from or to the order of bytes in files."""
     if sys.byteorder == "big":
         numbers = numbers[:]
         numbers.byteswap()
-    return numbers.tobytes()
+    return numbers

@@ -11,7 +11,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple, TypeVar, cast
 
+import structlog
+
 from ams.core.clock import Milliseconds
+from ams.core.coalescing import answer_future
 from ams.core.errors import KeyReused, LogUnavailable, OutcomeUnknown
 from ams.core.messages import Message
 from ams.core.names import Offset, TopicId
@@ -20,11 +23,13 @@ from ams.storage.log.embedded.catalog import IndexDamaged, Segment, SegmentCatal
 from ams.storage.log.embedded.group_commit import Append, CommitOutcome, Control
 from ams.storage.log.embedded.options import LogPlace
 from ams.storage.log.embedded.record import RecordKind
-from ams.storage.log.embedded.scan import Damage, DamageTracker, scan
+from ams.storage.log.embedded.scan import Damage, scan
 from ams.storage.log.embedded.segment import CHAINS, CURSORS, HEAD_BYTES, IMAGE_SUFFIX, sequence_of
 from ams.storage.log.embedded.segment_index import KEYED_RESULT, SegmentEntries
 
 T = TypeVar("T")
+logger = structlog.get_logger("ams.log")
+_MAX_DAMAGED_PLACES = 1000
 
 
 class LogFile(NamedTuple):
@@ -46,7 +51,7 @@ class LogState:
     keys: dict[bytes, "asyncio.Future[None] | None"] = field(default_factory=dict)  # pending; None: nobody waits
     creating: dict[TopicId, "asyncio.Future[None]"] = field(default_factory=dict)  # pending creations
     has_dropped: bool = False  # whether segments may have only messages of dropped topics
-    damage: DamageTracker = field(default_factory=DamageTracker)
+    damaged: set[tuple[str, int]] = field(default_factory=set)  # files and positions found since the start
     on_unsealed: Callable[[], None] = lambda: None  # called after a segment was added to `unsealed`
     unsealed: list[Segment] = field(default_factory=list)  # closed segments without an index file, oldest first
     images: Callable[[], Sequence[str]] = tuple  # returns the path of the image of cursors, if any
@@ -93,13 +98,13 @@ class LogState:
         async with self._rebuilding:
             if segment.entries is not None or segment.sequence not in self.catalog.by_sequence:
                 return
-            self.damage.note(Damage(segment.index_path, 0, 0, f"index: {reason}"))
+            self.note_damage(Damage(segment.index_path, 0, 0, f"index: {reason}"))
             work = partial(scan, pages.files, segment.path, segment.sequence, segment.length, closed=True)
             found = await pages.on_thread(work)
             if segment.sequence not in self.catalog.by_sequence:
                 return
             for damage in found.damage:
-                self.damage.note(damage)
+                self.note_damage(damage)
             found.content.keep_topics(self.topics)
             segment.entries, segment.head, segment.filter = found.content, None, None
             self.catalog.forget_index(segment)
@@ -118,6 +123,13 @@ class LogState:
         if self.table is not None:  # its segment may be deleted
             files[self.table] = None
         return [LogFile(os.path.relpath(path, self.folder), length) for path, length in files.items()]
+
+    def note_damage(self, damage: Damage) -> None:
+        """Log a damaged place, once, and at most `_MAX_DAMAGED_PLACES` places."""
+        place = (damage.file, damage.position)
+        if place not in self.damaged and len(self.damaged) < _MAX_DAMAGED_PLACES:
+            self.damaged.add(place)
+            logger.error("log.damaged", **damage._asdict())
 
     def forget_key(self, hashed: bytes) -> None:
         """Wake calls that wait for the append with this key."""
@@ -167,8 +179,7 @@ class LogState:
         elif control.kind == RecordKind.RETENTION:
             topic.retention = control.retention
             topic.age_due = Milliseconds(0)
-        if not control.done.done():
-            control.done.set_result(None)
+        answer_future(control.done, None)
 
     def give_up(self, works: Iterable[Append | Control], *, is_known: bool = True) -> None:
         """Fail pending work and wake all waiters. `is_known`: the work is certainly not stored."""
@@ -191,8 +202,7 @@ class LogState:
             self.creating.pop(work.topic.id, None)
         elif work.kind == RecordKind.DROP:
             work.topic.leaving = False
-        if not work.done.done():
-            work.done.set_exception(error)
+        answer_future(work.done, error)
 
 
 class IdempotencyKeys:

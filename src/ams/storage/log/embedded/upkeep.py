@@ -212,14 +212,12 @@ class Upkeep:
         reach = self._reach_before(segment, earlier) | _own_reach(segment.entries)
         commit = self._state.commit  # read before the rows: newer ones do no harm
         rows = [topic.row() for topic in list(self._state.topics.values())]
-        data = segment_index.encode_index(
+        data, head, keys = segment_index.encode_index(
             segment.kind.code, segment.sequence, segment.length, commit, rows, segment.entries, reach
         )
         write_whole(self._files, segment.index_path, data)
         self._reach[segment.kind.code] = (segment.sequence, reach)
-        head = segment_index.decode_head(data)
-        assert head is not None
-        return head, segment_index.decode_filter(data[head.filter_position :], head.keys)
+        return head, keys
 
     def _reach_before(self, segment: Segment, earlier: Sequence[Segment]) -> dict[TopicId, TopicExtent]:
         """Return the ends of topics before a segment: cached, from the previous index, or by a scan."""

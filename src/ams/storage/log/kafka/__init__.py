@@ -10,7 +10,6 @@
 - `sender`: idempotent, ordered producer: produce batches of whole requests.
 - `keyed_appends`: appends with an idempotency key.
 - `idempotency_store`: protocol of the store for claims of keys, and byte counts.
-- `bulk_load`: loads messages of another log into an unused topic.
 - `fetch`: fetch and offset requests to leaders.
 - `message_cache`: cache of topic tails, and read-ahead cache.
 - `reader`: reads from cache and brokers; long polling for waiting calls.

@@ -7,7 +7,7 @@ Every broker forwards requests to the controller. `until` is the event loop time
 import asyncio
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from io import BytesIO
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import structlog
 from aiokafka.errors import KafkaError, TopicAlreadyExistsError, UnknownTopicOrPartitionError, for_code
@@ -89,24 +89,16 @@ async def list_topics(connection: KafkaConnection, prefix: str, until: float) ->
     return await connection.ask_any(_ListTopics(), lambda answer: read_topic_list(prefix, answer.data), until=until)
 
 
-class NewTopic(NamedTuple):
-    """A topic to create."""
-
-    name: str
-    replication: int
-    configs: Configs
-
-
 async def create_topics(
-    connection: KafkaConnection, topics: Sequence[NewTopic], until: float
+    connection: KafkaConnection, topics: Sequence[tuple[str, Configs]], replication: int, until: float
 ) -> list[KafkaError | None]:
     """Create topics with one partition; return the error of each. An existing topic is no error."""
-    asked: Any = [(each.name, 1, each.replication, [], list(each.configs.items())) for each in topics]
-
-    def answer(response: Any) -> list[KafkaError | None]:
-        return _refusals(response.topic_errors, [each.name for each in topics], TopicAlreadyExistsError)
-
-    return await connection.ask_any(admin.CreateTopicsRequest(asked, _TIMEOUT_MS, False), answer, until=until)
+    names = [name for name, _ in topics]
+    asked: Any = [(name, 1, replication, [], list(configs.items())) for name, configs in topics]
+    request = admin.CreateTopicsRequest(asked, _TIMEOUT_MS, False)
+    return await connection.ask_any(
+        request, lambda answer: _refusals(answer.topic_errors, names, TopicAlreadyExistsError), until=until
+    )
 
 
 async def wait_for_leaders(connection: KafkaConnection, node: NodeId, names: Iterable[str]) -> None:
@@ -125,11 +117,10 @@ async def wait_for_leaders(connection: KafkaConnection, node: NodeId, names: Ite
 
 async def delete_topics(connection: KafkaConnection, names: Sequence[str], until: float) -> list[KafkaError | None]:
     """Delete topics; return the error of each. A missing topic is no error."""
-
-    def answer(response: Any) -> list[KafkaError | None]:
-        return _refusals(response.topic_error_codes, names, UnknownTopicOrPartitionError)
-
-    return await connection.ask_any(admin.DeleteTopicsRequest(list(names), _TIMEOUT_MS), answer, until=until)
+    request = admin.DeleteTopicsRequest(list(names), _TIMEOUT_MS)
+    return await connection.ask_any(
+        request, lambda answer: _refusals(answer.topic_error_codes, names, UnknownTopicOrPartitionError), until=until
+    )
 
 
 async def describe(

@@ -152,46 +152,7 @@ def error_text(error: BaseException) -> str:
     return str(error.args[0]) if isinstance(error, KafkaConnectionError) and error.args else str(error)
 
 
-class Leaders:
-    """Cache of topic leaders; `ask` returns the metadata response for names of topics."""
-
-    def __init__(self, ask: Callable[[list[str]], Awaitable[Any]]) -> None:
-        self._ask = ask
-        self._known: dict[str, NodeId] = {}
-        self._look_up: BatchedRequest[str, NodeId] = BatchedRequest(self._look_up_all, TOPICS_PER_QUESTION)
-
-    async def of(self, name: str) -> NodeId:
-        """Return the leader of a topic; raises `KafkaError` if there is none now."""
-        known = self._known.get(name)
-        return known if known is not None else await self._look_up(name)
-
-    def cached_leader(self, name: str) -> NodeId | None:
-        """Return the cached leader of a topic, or None."""
-        return self._known.get(name)
-
-    def forget(self, name: str) -> None:
-        """Drop a topic's leader from the cache."""
-        self._known.pop(name, None)
-
-    def forget_node(self, node: NodeId) -> None:
-        """Drop a broker from the cache, as leader of any topic."""
-        self._known = {name: leader for name, leader in self._known.items() if leader != node}
-
-    async def close(self) -> None:
-        """Stop look-ups; waiting callers get `LogUnavailable`."""
-        await self._look_up.close()
-
-    async def _look_up_all(self, names: Sequence[str]) -> list[NodeId | Exception]:
-        replies: dict[str, NodeId | Exception] = {}
-        unknown = list(dict.fromkeys(name for name in names if name not in self._known))
-        if unknown:
-            response = await self._ask(unknown)
-            replies = {name: _leader(code, partitions) for code, name, _, partitions in response.topics}
-        self._known |= {name: reply for name, reply in replies.items() if not isinstance(reply, Exception)}
-        return [replies.get(name) or self._known.get(name, LeaderNotAvailableError(name)) for name in names]
-
-
-def _leader(code: int, partitions: Any) -> NodeId | Exception:
+def _leader_in(code: int, partitions: Any) -> NodeId | Exception:
     problem, leader = next(((problem, leader) for problem, number, leader, *_ in partitions if number == 0), (0, -1))
     if not code and leader >= 0:
         return NodeId(leader)
@@ -205,7 +166,8 @@ class KafkaConnection:
     def __init__(self, options: KafkaOptions) -> None:
         self._patience = options.patience
         self.links = BrokerConnections(options)
-        self.leaders = Leaders(self._ask_metadata)
+        self._leaders: dict[str, NodeId] = {}  # by name of a topic
+        self._look_up: BatchedRequest[str, NodeId] = BatchedRequest(self._look_up_leaders, TOPICS_PER_QUESTION)
         self._away_since: float | None = None
         self._probing: asyncio.Task[None] | None = None
         self.trouble = ""  # error text of the last failed connection; for people
@@ -231,7 +193,15 @@ class KafkaConnection:
 
     async def leader(self, partition: Partition, *, until: float) -> NodeId:
         """Return the leader of a topic, by loop time `until`; raises the errors of `ask`."""
-        return await self._patiently(lambda: self.leaders.of(partition.name), until)
+        return await self._patiently(lambda: self._leader(partition.name), until)
+
+    def cached_leader(self, partition: Partition) -> NodeId | None:
+        """Return the cached leader of a topic, or None."""
+        return self._leaders.get(partition.name)
+
+    def forget_leader(self, partition: Partition) -> None:
+        """Drop a topic's leader from the cache."""
+        self._leaders.pop(partition.name, None)
 
     async def send(self, node: NodeId, request: Any, lane: Lane = ASK) -> Any:
         """Send a request to a broker once; raises `KafkaConnectionError` without a response."""
@@ -239,7 +209,7 @@ class KafkaConnection:
             response = await self.links.send(node, request, lane)
         except KafkaConnectionError as error:
             self.trouble = error_text(error)
-            self.leaders.forget_node(node)
+            self._leaders = {name: leader for name, leader in self._leaders.items() if leader != node}
             raise
         self._away_since = None
         return response
@@ -257,10 +227,10 @@ class KafkaConnection:
 
         async def attempt() -> Answer:
             try:
-                return answer(await self.send(await self.leaders.of(partition.name), request, lane))
+                return answer(await self.send(await self._leader(partition.name), request, lane))
             except KafkaError as error:
                 if error.invalid_metadata:
-                    self.leaders.forget(partition.name)
+                    self.forget_leader(partition)
                 raise
 
         return await self._patiently(attempt, until)
@@ -285,7 +255,7 @@ class KafkaConnection:
         if self._probing:
             self._probing.cancel()
             await asyncio.gather(self._probing, return_exceptions=True)
-        await self.leaders.close()
+        await self._look_up.close()
         await self.links.close()
 
     async def _patiently(self, attempt: Callable[[], Awaitable[Answer]], until: float) -> Answer:
@@ -311,6 +281,19 @@ class KafkaConnection:
             if loop.time() + pause > until:
                 raise LogUnavailable from trouble
             await asyncio.sleep(pause)
+
+    async def _leader(self, name: str) -> NodeId:
+        known = self._leaders.get(name)
+        return known if known is not None else await self._look_up(name)
+
+    async def _look_up_leaders(self, names: Sequence[str]) -> list[NodeId | Exception]:
+        replies: dict[str, NodeId | Exception] = {}
+        unknown = list(dict.fromkeys(name for name in names if name not in self._leaders))
+        if unknown:
+            response = await self._ask_metadata(unknown)
+            replies = {name: _leader_in(code, partitions) for code, name, _, partitions in response.topics}
+        self._leaders |= {name: reply for name, reply in replies.items() if not isinstance(reply, Exception)}
+        return [replies.get(name) or self._leaders.get(name, LeaderNotAvailableError(name)) for name in names]
 
     async def _ask_metadata(self, names: list[str]) -> Any:
         """Return metadata of brokers and topics. Hedged: asks more brokers while the first is slow."""

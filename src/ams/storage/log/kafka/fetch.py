@@ -141,9 +141,14 @@ async def bounds_of_all(
 async def _bounds(
     connection: KafkaConnection, node: NodeId, partitions: Sequence[Partition]
 ) -> dict[Partition, Bounds]:
+    async def offsets(which: int) -> dict[str, int]:
+        asked: Any = [(partition.name, [(0, which)]) for partition in partitions]
+        response = await connection.send(node, OffsetRequest(CONSUMER, UNCOMMITTED, asked))
+        return {name: offset for name, [(_, code, _, offset)] in response.topics if not code}
+
     try:
-        oldest = await _offsets(connection, node, partitions, EARLIEST)
-        ends = await _offsets(connection, node, partitions, LATEST)  # second, so that no end is below its oldest
+        oldest = await offsets(EARLIEST)
+        ends = await offsets(LATEST)  # second, so that no end is below its oldest
     except KafkaError:
         return {}
     return {
@@ -151,14 +156,6 @@ async def _bounds(
         for each in partitions
         if each.name in oldest and each.name in ends
     }
-
-
-async def _offsets(
-    connection: KafkaConnection, node: NodeId, partitions: Sequence[Partition], which: int
-) -> dict[str, int]:
-    asked: Any = [(partition.name, [(0, which)]) for partition in partitions]
-    response = await connection.send(node, OffsetRequest(CONSUMER, UNCOMMITTED, asked))
-    return {name: offset for name, [(_, code, _, offset)] in response.topics if not code}
 
 
 class FetchSession:
@@ -173,9 +170,10 @@ class FetchSession:
         if self._epoch == NEW_SESSION_EPOCH:
             self._sent = {}
         new = {name: offset for name, offset in wanted.items() if self._sent.get(name) != offset}
-        gone = [name for name in self._sent if name not in wanted]
+        topics: Any = [(name, [(0, NO_VALUE, offset, NO_VALUE, topic_bytes)]) for name, offset in new.items()]
+        gone = [(name, [0]) for name in self._sent if name not in wanted]
         self._sent = dict(wanted)
-        return _SessionFetchRequest(self._id, self._epoch, new, gone, wait_ms, topic_bytes, max_bytes)
+        return _SessionFetchRequest((self._id, self._epoch), gone, wait_ms, 1, max_bytes, UNCOMMITTED, topics)
 
     def accept_answer(self, response: Any) -> bool:
         """Update the session by a response. Returns False if the broker has dropped the session."""
@@ -197,14 +195,10 @@ class FetchSession:
 class _SessionFetchRequest(FetchRequest):  # type: ignore[misc]  # aiokafka has no types
     """aiokafka's request has no sessions; this one adds them."""
 
-    def __init__(
-        self, id_: int, epoch: int, new: Mapping[str, int], gone: list[str], wait: int, topic_bytes: int, most: int
-    ) -> None:
-        super().__init__(wait, 1, most, UNCOMMITTED, [])
-        self._session = (id_, epoch)
-        self._new = [(name, [(0, NO_VALUE, offset, NO_VALUE, topic_bytes)]) for name, offset in new.items()]
-        self._gone = [(name, [0]) for name in gone]
+    def __init__(self, session: tuple[int, int], gone: list[tuple[str, list[int]]], *rest: Any) -> None:
+        super().__init__(*rest)
+        self._session, self._gone = session, gone
 
     def build(self, request_struct_class: Any) -> Any:
         head = (CONSUMER, self._max_wait_ms, self._min_bytes, self._max_bytes, self._isolation_level)
-        return request_struct_class(*head, *self._session, self._new, self._gone, "")
+        return request_struct_class(*head, *self._session, self._topics, self._gone, "")

@@ -45,17 +45,11 @@ class KeyedAppends:
     """Does appends with keys, one at a time per key. `append` sends messages, the first one with the key."""
 
     def __init__(
-        self,
-        store: IdempotencyStore,
-        connection: KafkaConnection,
-        options: KafkaOptions,
-        topics: KafkaTopics,
-        reader: KafkaReader,
-        append: Callable[[Partition, Sequence[Message], float, bytes], Awaitable[Appended]],
-    ) -> None:
+        self, store: IdempotencyStore, connection: KafkaConnection, options: KafkaOptions, topics: KafkaTopics,
+        reader: KafkaReader, append: Callable[[Partition, Sequence[Message], float, bytes], Awaitable[Appended]],
+    ) -> None:  # fmt: skip
         self._store, self._connection, self._options = store, connection, options
-        self._topics, self._reader = topics, reader
-        self._append_once = append
+        self._topics, self._reader, self._append_once = topics, reader, append
         self._under_way: dict[bytes, asyncio.Task[Appended]] = {}
 
     async def append(self, partition: Partition, messages: Sequence[Message], key: str, until: float) -> Appended:
@@ -80,12 +74,21 @@ class KeyedAppends:
     ) -> Appended | None:
         """Return the place of an earlier append with this key, or None; raises the errors of `append`."""
         hashed = key_hash(partition.topic, key.encode())
-        task = asyncio.create_task(self._earlier_answer(partition, messages, hashed, until))
+
+        async def find_answer() -> Appended | None:
+            while (task := self._under_way.get(hashed)) is not None:
+                await asyncio.wait((task,))
+            claim = await self._store.stored_claim(partition.topic, hashed)
+            if claim is None or claim.age > await self._window(partition):
+                return None
+            return await self._answer(partition, hashed, claim, messages, until)
+
+        finding = asyncio.create_task(find_answer())
         try:
-            await _end_of(task, until)
-            return task.result()
+            await _end_of(finding, until)
+            return finding.result()
         finally:
-            task.cancel()
+            finding.cancel()
 
     async def forget(self, topic: TopicId) -> None:
         """Remove the claims of a deleted topic. Leftover claims do no harm."""
@@ -100,16 +103,6 @@ class KeyedAppends:
     async def close(self) -> None:
         """Wait for pending appends."""
         await asyncio.gather(*self._under_way.values(), return_exceptions=True)
-
-    async def _earlier_answer(
-        self, partition: Partition, messages: Sequence[Message], hashed: bytes, until: float
-    ) -> Appended | None:
-        while (task := self._under_way.get(hashed)) is not None:
-            await asyncio.wait((task,))
-        claim = await self._store.stored_claim(partition.topic, hashed)
-        if claim is None or claim.age > await self._window(partition):
-            return None
-        return await self._answer(partition, hashed, claim, messages, until)
 
     async def _append(self, partition: Partition, messages: Sequence[Message], hashed: bytes, until: float) -> Appended:
         mark, content = new_uuid(), content_hash(messages)

@@ -2,21 +2,21 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Self
 
 import structlog
 
 from ams.core.clock import Milliseconds, SystemClock
-from ams.core.errors import LogUnavailable, TooLarge, TopicGone, Unavailable
-from ams.core.messages import Fragment, Message, Stored, batch_of, sent_bytes
+from ams.core.errors import InvalidInput, LogUnavailable, TooLarge, TopicGone, Unavailable
+from ams.core.messages import Fragment, Message, Stored, batch_of, parse, sent_bytes
 from ams.core.names import Offset, TopicId
 from ams.core.retention_clock import RetentionClock
+from ams.core.runs import Columns
 from ams.core.supervisor import Supervisor, Ticker
-from ams.storage.log.base import NEW_TOPIC, NO_OFFSET, Appended, Bounds, Origin, Totals, check_key
-from ams.storage.log.kafka.administration import Answer, await_refusable, delete_records
-from ams.storage.log.kafka.bulk_load import Loader
+from ams.storage.log.base import NEW_TOPIC, NO_OFFSET, Appended, Bounds, Origin, Totals, check_key, check_load
+from ams.storage.log.kafka.administration import Answer, alter, await_refusable, delete_records, describe
 from ams.storage.log.kafka.connection import KafkaConnection
 from ams.storage.log.kafka.fetch import bounds_of_all
 from ams.storage.log.kafka.idempotency_store import IdempotencyStore, PublishedBytes
@@ -24,9 +24,9 @@ from ams.storage.log.kafka.keyed_appends import KEY, KeyedAppends
 from ams.storage.log.kafka.options import KafkaOptions
 from ams.storage.log.kafka.partition import Partition
 from ams.storage.log.kafka.reader import KafkaReader
-from ams.storage.log.kafka.records import encode
-from ams.storage.log.kafka.sender import AppendRequest, Sender
-from ams.storage.log.kafka.topics import KafkaTopics
+from ams.storage.log.kafka.records import HOLE, encode
+from ams.storage.log.kafka.sender import AppendRequest, Record, Sender, upper_size
+from ams.storage.log.kafka.topics import APPEND_TIME, CREATE_TIME, TIMES, KafkaTopics
 
 logger = structlog.get_logger("ams.log")
 _MESSAGES_PER_TURN = 500  # messages encoded in one turn of the event loop
@@ -35,6 +35,10 @@ _LIST_EVERY = 5  # rounds between lists of topics, which show topics that others
 _LIST_SHARE = 100  # listing takes at most 1/100 of the time
 _LOOK_EVERY = 60  # rounds between checks of topic settings
 _FORGET_EVERY = 300  # rounds between removals of old keys
+_CHANGE_PAUSE = 0.05  # seconds between two checks of a changed setting
+_SETTLE_SECONDS = 0.2  # time for a broker to apply a changed setting
+_LOAD_BYTES, _LOAD_RECORDS = 2**20, 2000  # limits of a request of a load; one message may exceed the bytes
+_FILLER: Record = (b"", [(HOLE, b"")])
 
 
 class KafkaLog:
@@ -44,42 +48,33 @@ class KafkaLog:
     """
 
     def __init__(
-        self,
-        connection: KafkaConnection,
-        options: KafkaOptions,
-        store: IdempotencyStore,
-        supervisor: Supervisor | None = None,
-        retention_clock: RetentionClock | None = None,
-    ) -> None:
-        supervisor = supervisor or Supervisor()
+        self, connection: KafkaConnection, options: KafkaOptions, store: IdempotencyStore, supervisor: Supervisor,
+        retention_clock: RetentionClock,
+    ) -> None:  # fmt: skip
         self._connection, self._options = connection, options
         self._reader = KafkaReader(connection, options, supervisor)
         self._sizes = PublishedBytes(store)
         self._topics = KafkaTopics(connection, options, self._forget_topic)
         self._sender = Sender(connection, options, self._on_stored, supervisor)
         self._keys = KeyedAppends(store, connection, options, self._topics, self._reader, self._append)
-        self._loader = Loader(connection, options, self._reader, self._sender)
         self._held: dict[TopicId, asyncio.Future[None]] = {}  # topics without appends; completes at release
-        self._supervisor = supervisor
         self._rounds = Ticker("upkeep of the log", _ROUND_SECONDS, self._round, partial(logger.warning, "log.upkeep"))
         self._round_number, self._was_away = 0, False
-        self._retention_clock = retention_clock or RetentionClock(SystemClock())
+        self._retention_clock = retention_clock
         self._closed = False
 
     @classmethod
     async def open(
-        cls,
-        options: KafkaOptions,
-        store: IdempotencyStore,
-        supervisor: Supervisor | None = None,
+        cls, options: KafkaOptions, store: IdempotencyStore, supervisor: Supervisor | None = None,
         retention_clock: RetentionClock | None = None,
-    ) -> Self:
+    ) -> Self:  # fmt: skip
         """Connect to the brokers, or retry in the background. The caller closes `store`."""
-        log = cls(await KafkaConnection.open(options), options, store, supervisor, retention_clock)
+        connection, supervisor = await KafkaConnection.open(options), supervisor or Supervisor()
+        log = cls(connection, options, store, supervisor, retention_clock or RetentionClock(SystemClock()))
         with contextlib.suppress(LogUnavailable):  # background rounds try again
             await log._sender.identify()
         log._was_away = not log._connection.reachable  # the caller waits for the brokers and logs it
-        await log._rounds.start(log._supervisor)
+        await log._rounds.start(supervisor)
         return log
 
     async def create(
@@ -94,14 +89,9 @@ class KafkaLog:
     async def load(
         self, topic: TopicId, batches: AsyncIterable[Sequence[Stored]], *, count_from: Offset = NO_OFFSET
     ) -> None:
+        """Load an unused topic (`Log.load`): meanwhile it refuses other messages, as brokers take any publish time."""
         partition = await self._partition(topic)
-
-        def count(loaded: Sequence[Stored]) -> None:
-            fragments = [each.fragment for each in loaded if each.offset >= count_from]
-            if fragments:
-                self._sizes.add(topic, sent_bytes(fragments, sum(map(len, fragments))))
-
-        await self._guard(partition, self._loader.load(partition, batches, count))
+        await self._guard(partition, self._load(partition, batches, count_from))
         await self._sizes.flush()
         self._topics.kept.pop(topic, None)  # the load changed the settings
 
@@ -259,6 +249,52 @@ class KafkaLog:
         request = AppendRequest(records, sent.fragments, sent.data_bytes, until)
         return await self._guard(partition, self._sender.submit(partition, request))
 
+    async def _load(self, partition: Partition, batches: AsyncIterable[Sequence[Stored]], count_from: Offset) -> None:
+        oldest, end = await self._reader.bounds(partition)
+        time = await self._reader.last_time(partition) or Milliseconds(0)
+        is_empty = oldest == end
+        await self._set_times(partition, CREATE_TIME)
+        try:
+            async for batch in batches:
+                check_load(Columns.of(batch), end, time)
+                for first, records, times in _parts(batch, end, time):
+                    await self._append_loaded(partition, first, records, times)
+                if not batch:
+                    continue
+                if counted := [each.fragment for each in batch if each.offset >= count_from]:
+                    self._sizes.add(partition.topic, sent_bytes(counted, sum(map(len, counted))))
+                if is_empty and batch[0].offset > end:  # delete the fillers before the first message
+                    await delete_records(self._connection, partition, batch[0].offset, self._connection.deadline())
+                end, time, is_empty = Offset(batch[-1].offset + 1), batch[-1].time, False
+        finally:
+            await self._set_times(partition, APPEND_TIME)
+
+    async def _set_times(self, partition: Partition, times: str) -> None:
+        until = self._connection.deadline()
+
+        async def is_set() -> bool:
+            configs = await describe(self._connection, [partition.name], [TIMES], until)
+            return configs.get(partition.name, {}).get(TIMES) == times
+
+        if await is_set():
+            return
+        await alter(self._connection, partition, {TIMES: times}, until)
+        for _ in range(int(self._options.patience / _CHANGE_PAUSE)):
+            if await is_set():
+                break
+            await asyncio.sleep(_CHANGE_PAUSE)
+        await asyncio.sleep(_SETTLE_SECONDS)
+
+    async def _append_loaded(
+        self, partition: Partition, first: Offset, records: list[Record], times: Sequence[Milliseconds]
+    ) -> None:
+        request = AppendRequest(records, (), 0, self._connection.deadline(), times)
+        appended = await self._sender.submit(partition, request)
+        if appended.first != first:
+            raise InvalidInput(f"another producer publishes to {partition.name}: offset {first} is taken")
+        if appended.time >= 0:
+            raise LogUnavailable(f"a broker gave messages of {partition.name} other times: drop it, and load it again")
+
     async def _delete_older(self, partition: Partition, age: Milliseconds) -> None:
         oldest, end = await self._reader.bounds(partition)
         kept = await self._reader.offset_at(partition, Milliseconds(self._retention_clock.wall() - age))
@@ -315,6 +351,33 @@ class KafkaLog:
 
     def _forget_topic(self, partition: Partition) -> None:
         self._sender.forget(partition.topic)
-        self._connection.leaders.forget(partition.name)
+        self._connection.forget_leader(partition)
         self._reader.forget(partition)
         self._sizes.forget(partition.topic)
+
+
+def _parts(
+    batch: Sequence[Stored], end: Offset, time: Milliseconds
+) -> Iterator[tuple[Offset, list[Record], list[Milliseconds]]]:
+    """Yield requests that load a batch. Missing offsets are filled with records that readers skip."""
+    records: list[Record] = []
+    times: list[Milliseconds] = []
+    first, size = end, 0
+    for offset, record, at in _records(batch, end, time):
+        bytes_ = upper_size([record])
+        if len(records) >= _LOAD_RECORDS or (size and size + bytes_ > _LOAD_BYTES):
+            yield first, records, times
+            first, records, times, size = offset, [], [], 0
+        records.append(record)
+        times.append(at)
+        size += bytes_
+    if records:
+        yield first, records, times
+
+
+def _records(batch: Sequence[Stored], end: Offset, time: Milliseconds) -> Iterator[tuple[Offset, Record, Milliseconds]]:
+    for each in batch:
+        for hole in range(end, each.offset):
+            yield Offset(hole), _FILLER, time
+        yield each.offset, encode(parse(each.fragment)), each.time
+        end, time = Offset(each.offset + 1), each.time

@@ -13,7 +13,6 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from itertools import accumulate
 from operator import itemgetter
-from typing import NamedTuple
 
 from ams.core.names import Offset, TopicId
 from ams.core.runs import Run
@@ -188,13 +187,6 @@ class TailCache:
             self.bytes -= cached_range.bytes
 
 
-class End(NamedTuple):
-    """Where a read ended."""
-
-    time: float
-    sequel: bool  # whether that read continued an earlier one
-
-
 class ReadAhead:
     """Prefetched messages, and the ends of recent reads."""
 
@@ -203,8 +195,8 @@ class ReadAhead:
         # Not an `LruCache`: evictions update the index `_of`.
         self._held: OrderedDict[tuple[TopicId, Offset], CachedRange] = OrderedDict()
         self._of: dict[TopicId, list[CachedRange]] = {}
-        # Not an `LruCache`: ends also expire, and `_sequels` counts them.
-        self._ends: OrderedDict[tuple[TopicId, Offset], End] = OrderedDict()
+        # When reads ended, and whether each continued an earlier one. Not an `LruCache`: ends expire, and are counted.
+        self._ends: OrderedDict[tuple[TopicId, Offset], tuple[float, bool]] = OrderedDict()
         self._sequels = 0
         self.bytes = 0  # memory taken now
 
@@ -230,10 +222,10 @@ class ReadAhead:
         now = asyncio.get_running_loop().time()
         sequel = self._pop((topic, start))
         self._pop((topic, end))
-        self._ends[topic, end] = End(now, sequel)
+        self._ends[topic, end] = (now, sequel)
         self._sequels += sequel
         since = now - SEQUEL_SECONDS
-        while self._ends and (len(self._ends) > MAX_ENDS or next(iter(self._ends.values())).time < since):
+        while self._ends and (len(self._ends) > MAX_ENDS or next(iter(self._ends.values()))[0] < since):
             self._pop(next(iter(self._ends)))
 
     def size(self, topic: TopicId, start: Offset) -> int:
@@ -255,7 +247,7 @@ class ReadAhead:
 
     def _pop(self, key: tuple[TopicId, Offset]) -> bool:
         end = self._ends.pop(key, None)
-        self._sequels -= end is not None and end.sequel
+        self._sequels -= end is not None and end[1]
         return end is not None
 
     def _drop(self, topic: TopicId, start: Offset) -> None:

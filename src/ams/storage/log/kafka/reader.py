@@ -16,7 +16,7 @@ from typing import Any
 from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 
 from ams.core.clock import Milliseconds
-from ams.core.coalescing import SharedRequest
+from ams.core.coalescing import SharedRequest, answer_future
 from ams.core.errors import AmsError, Damaged, LogUnavailable, TopicGone
 from ams.core.messages import Fragment
 from ams.core.names import Offset, TopicId
@@ -58,10 +58,7 @@ class _FollowedTopic:
 
     def give_up(self, error: AmsError | None = None) -> None:
         for waiter in self.waiters:
-            if not waiter.done() and error:
-                waiter.set_exception(error)
-            elif not waiter.done():
-                waiter.set_result(False)
+            answer_future(waiter, error or False)
 
 
 class _FollowedBroker:
@@ -249,7 +246,7 @@ class _Follower:
             self._find_leader_again(followed, out_of_range=True)
         except KafkaError as error:
             if error.invalid_metadata:
-                self._connection.leaders.forget(followed.partition.name)
+                self._connection.forget_leader(followed.partition)
             self._find_leader_again(followed)
         except Exception:  # a defect with one topic must not stop the others
             self._supervisor.log_failure(_FOLLOWING)

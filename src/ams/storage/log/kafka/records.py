@@ -28,25 +28,19 @@ from ams.core.runs import Run, runs_of
 from ams.storage.log.kafka.partition import Partition
 
 logger = structlog.get_logger("ams.log")
-
 OUR_PREFIX = "ams:"  # of our own headers
 ESCAPED = OUR_PREFIX + ":"  # replaces `OUR_PREFIX` in names of attributes
 TEXT = OUR_PREFIX + "text"  # header of a message whose value is its data as text
 ORDERING_KEY = OUR_PREFIX + "orderingKey"  # header with the ordering key of a message, as UTF-8
 HOLE = OUR_PREFIX + "hole"  # fills an offset that was left out when the topic was loaded
-
+LAST_TIME = 253_402_300_799_999  # milliseconds: end of the year 9999, the maximum of our time format
 Header = tuple[str, bytes | None]
-
 UNREADABLE = (UnicodeDecodeError, KafkaError, RuntimeError)  # raised for unreadable batches of other producers
-
 _PLAIN: Any = b'"data":"%b"'
 _base64 = pybase64.b64encode
 _decode = pybase64.b64decode
 _offset_of, _value_of, _headers_of = map(attrgetter, ("offset", "value", "headers"))
-
 _EVEN_OF_ONE, _EVEN_OF_TWO = "AQgw", "AEIMQUYcgkosw048"  # last characters of base64 without odd bits
-
-LAST_TIME = 253_402_300_799_999  # milliseconds: end of the year 9999, the maximum of our time format
 
 
 def encode(sent: Sent) -> tuple[bytes, list[Header]]:

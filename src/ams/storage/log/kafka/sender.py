@@ -22,7 +22,7 @@ from aiokafka.protocol.transaction import InitProducerIdRequest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from ams.core.clock import Milliseconds, SystemClock
-from ams.core.coalescing import SingleFlight
+from ams.core.coalescing import SingleFlight, answer_future
 from ams.core.errors import AmsError, LogUnavailable, TooLarge, TopicGone
 from ams.core.messages import Fragment
 from ams.core.names import Offset, TopicId
@@ -82,15 +82,10 @@ class AppendRequest:
     def __post_init__(self) -> None:
         self.size = upper_size(self.records)
 
-    def fail(self, error: Exception) -> None:
-        """Fail the call, unless it was cancelled."""
-        if not self.done.done():
-            self.done.set_exception(error)
-
     def expire(self, now: float, error: type[Exception]) -> None:
         """Fail the call if its time is over."""
         if self.until <= now:
-            self.fail(error())
+            answer_future(self.done, error())
 
 
 @dataclass(slots=True, eq=False)
@@ -122,8 +117,7 @@ class AppendBatch:
         """Complete each call with the place of its messages."""
         for each in self.requests:
             count = len(each.records)
-            if not each.done.done():
-                each.done.set_result(Appended(first, count, time))
+            answer_future(each.done, Appended(first, count, time))
             first = Offset(first + count)
 
 
@@ -145,10 +139,10 @@ class TopicQueue:
         unsent = Unsent() if isinstance(error, LogUnavailable) else error
         if self.batch is not None:
             for each in self.batch.requests:
-                each.fail(error if self.batch.attempts else unsent)
+                answer_future(each.done, error if self.batch.attempts else unsent)
         self.give_up()
         while self.waiting:
-            self.waiting.popleft().fail(unsent)
+            answer_future(self.waiting.popleft().done, unsent)
 
     def expire(self, now: float) -> None:
         """Fail calls whose time is over."""
@@ -329,7 +323,7 @@ class Sender:
         self._busy.add(queue)
         self._idle.clear()
         self._schedule_expiry()
-        node = None if pause or queue.producer is None else self._connection.leaders.cached_leader(queue.partition.name)
+        node = None if pause or queue.producer is None else self._connection.cached_leader(queue.partition)
         if node is None:
             self._start(self._find_leader(queue, pause))
         else:
@@ -454,7 +448,7 @@ class Sender:
         else:
             logger.warning("publish.given_up", name=queue.partition.name, messages=batch.count, why=repr(answer.error))
             for each in batch.requests:
-                each.fail(LogUnavailable())
+                answer_future(each.done, LogUnavailable())
             queue.give_up()
         self._schedule(queue, pause)
 
@@ -468,7 +462,7 @@ class Sender:
         if error is None or not (error.retriable or type(error) in TRANSIENT_ERRORS):
             return False
         if error.invalid_metadata:
-            self._connection.leaders.forget(queue.partition.name)
+            self._connection.forget_leader(queue.partition)
         return True
 
     def _schedule_expiry(self) -> None:

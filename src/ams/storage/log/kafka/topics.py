@@ -21,7 +21,7 @@ from ams.core.errors import LogUnavailable, TopicGone
 from ams.core.names import TopicId, topic_id_text
 from ams.storage.log.base import NEW_TOPIC, Origin
 from ams.storage.log.kafka import administration
-from ams.storage.log.kafka.administration import Configs, NewTopic, await_refusable
+from ams.storage.log.kafka.administration import Configs, await_refusable
 from ams.storage.log.kafka.connection import KafkaConnection
 from ams.storage.log.kafka.options import KafkaOptions
 from ams.storage.log.kafka.partition import Listed, Partition, partition_of
@@ -106,7 +106,7 @@ class KafkaTopics:
         self._missed: LruCache[TopicId, bool] = LruCache(_MAX_REMEMBERED)
         self._creating: SingleFlight[TopicId, bool] = SingleFlight()
         self._listing: SharedRequest[None, None] = SharedRequest(lambda _: self._list())
-        self._make: BatchedRequest[NewTopic, None] = BatchedRequest(self._make_all)
+        self._make: BatchedRequest[tuple[str, Configs], None] = BatchedRequest(self._make_all)
         self._delete: BatchedRequest[str, None] = BatchedRequest(
             lambda names: administration.delete_topics(connection, names, connection.deadline())
         )
@@ -144,9 +144,7 @@ class KafkaTopics:
         """Refresh the list; concurrent callers share a request that is sent after their calls."""
         await self._listing(None)
 
-    async def create(
-        self, topic: TopicId, retention: Milliseconds | None, label: str, origin: Origin = NEW_TOPIC
-    ) -> bool:
+    async def create(self, topic: TopicId, retention: Milliseconds | None, label: str, origin: Origin) -> bool:
         """Create a topic and wait for its leader; False: it exists. One with an origin has CreateTime until loaded."""
         if self.known_partition(topic):
             return False
@@ -243,20 +241,20 @@ class KafkaTopics:
         await self.refresh()
         if self.known_partition(partition.topic):
             return False
-        options = self._options
-        configs = new_configs(options, retention) | {TIMES: times}
-        await await_refusable(self._make(NewTopic(partition.name, options.replication, configs)))
+        configs = new_configs(self._options, retention) | {TIMES: times}
+        await await_refusable(self._make((partition.name, configs)))
         self._missed.discard(partition.topic)
         self._made[partition.topic] = asyncio.get_running_loop().time()
-        self._listed[partition.topic] = Listed(partition, 1, options.replication)
+        self._listed[partition.topic] = Listed(partition, 1, self._options.replication)
         if times == APPEND_TIME:
             self._cache_settings(partition.topic, retention)
         return True
 
-    async def _make_all(self, topics: Sequence[NewTopic]) -> Sequence[KafkaError | None]:
+    async def _make_all(self, topics: Sequence[tuple[str, Configs]]) -> Sequence[KafkaError | None]:
         """Create topics, and wait a little until all brokers know their leaders, so that every node finds them."""
-        refused = await administration.create_topics(self._connection, topics, self._connection.deadline())
-        made = [each.name for each, error in zip(topics, refused, strict=True) if error is None]
+        until = self._connection.deadline()
+        refused = await administration.create_topics(self._connection, topics, self._options.replication, until)
+        made = [name for (name, _), error in zip(topics, refused, strict=True) if error is None]
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_LEADER_WAIT_SECONDS):
                 nodes = self._connection.links.nodes()
@@ -264,16 +262,13 @@ class KafkaTopics:
         return refused
 
     async def _list(self) -> None:
+        """Update the list. In the brokers' list new topics may be missing, and deleted ones may still be there."""
         loop = asyncio.get_running_loop()
-        start = loop.time()
+        asked = loop.time()
         found = await await_refusable(
             administration.list_topics(self._connection, self._options.prefix, self._connection.deadline())
         )
-        self.cost = loop.time() - start
-        self._take(found, start)
-
-    def _take(self, found: dict[TopicId, Listed], asked: float) -> None:
-        """Merge a list: just created topics may be missing in it, deleted ones may still be in it."""
+        self.cost = loop.time() - asked
         new = {topic: listed for topic, listed in found.items() if not self._dropped.peek(topic)}
         lacking = [
             t for t in self._listed.keys() - new.keys() if self._made.get(t, -_LISTED_SECONDS) + _LISTED_SECONDS < asked

@@ -45,7 +45,7 @@ async def nodes(url: str) -> AsyncIterator[tuple[Registry, Registry]]:
 
 
 async def wait_until_trusted(registry: Registry) -> None:
-    await wait_until_async(lambda: registry._database.invalidations.is_trusted)
+    await wait_until_async(lambda: registry._database.invalidations.validity.holds())
 
 
 async def test_a_change_on_one_node_counts_on_the_other(nodes: tuple[Registry, Registry]) -> None:
@@ -119,7 +119,7 @@ async def test_a_node_that_does_not_listen_asks_the_database(nodes: tuple[Regist
     assert isinstance(store, PostgresStore)
     await store._listener.close()
 
-    assert not two._database.invalidations.is_trusted
+    assert not two._database.invalidations.validity.holds()
     await one.users.refresh_token(anna.id)
 
     assert await two.users.principal(str(anna.token)) is None

@@ -325,7 +325,7 @@ class EmbeddedCursors:
         for subscription, row in group.rows.items():
             entry = self._on_disk(subscription)
             if entry is not None and row is not None:
-                entry.settle(row)
+                entry.settled, entry.disk = row.cursor, row
         for subscription, change in group.acks.items():
             entry = self._on_disk(subscription)
             if entry is not None:

@@ -108,7 +108,7 @@ class Database:
     @property
     def away(self) -> str | None:
         """Known reason why the database is unavailable; None if available, as always for SQLite."""
-        return None if self.invalidations.is_trusted else "PostgreSQL does not answer"
+        return None if self.invalidations.validity.holds() else "PostgreSQL does not answer"
 
     async def run_long(self, work: Work[T], *, waits: bool = True) -> T:
         """Run work on a whole database that no node serves, or migrate it: once, one at a time, without time limit.

@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Generic, NamedTuple, TypeVar
 
 import psycopg
+from psycopg import errors
 from sqlalchemy import Connection, Engine, create_engine, delete, event, func, insert, select, text
 from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
@@ -60,10 +61,6 @@ _NO_LIMITS = text(
 )
 _SET_TIMEOUT = text("SELECT set_config('statement_timeout', :milliseconds, true)")
 
-# SQLSTATEs.
-_LOCK_TIMEOUT = "55P03"
-_FOREIGN_KEY_VIOLATION = "23503"
-_UNKNOWN_TRANSACTION = "22023"  # a transaction id in the future
 _LOCKED_BY_OTHERS = RuntimeError("a node makes or migrates tables, or an import or export is at work")
 
 
@@ -119,7 +116,7 @@ class PostgresStore:
                 try:
                     connection.execute(_LOCK_TABLES)  # the lock is reentrant
                 except DBAPIError as error:
-                    if driver_error(error).sqlstate != _LOCK_TIMEOUT:
+                    if not isinstance(error.orig, errors.LockNotAvailable):
                         raise
                     raise RegistryUnavailable from _LOCKED_BY_OTHERS
             with more_time(connection):
@@ -253,7 +250,7 @@ class PostgresStore:
             if connection.scalar(_TRANSACTION_STATE, {"number": asked.number}) == "in progress":
                 raise TransientFailure(away=False, since=time.monotonic())
         except DBAPIError as error:
-            if driver_error(error).sqlstate != _UNKNOWN_TRANSACTION:
+            if not isinstance(error.orig, errors.InvalidParameterValue):  # a transaction id in the future
                 raise
         outcomes = self._schema.outcomes
         return connection.scalar(select(outcomes.c.id).where(outcomes.c.id == asked.mark)) is not None
@@ -277,8 +274,8 @@ def _translate_errors(schema: DatabaseSchema, write: Write[T] | None = None) -> 
         if write is not None and not write.refused:
             write.refused = True
             raise TransientFailure(away=False, since=began) from error
-        name = cause.diag.constraint_name or ""
-        raise broken_rule(error, schema, foreign=cause.sqlstate == _FOREIGN_KEY_VIOLATION, constraint=name) from error
+        is_foreign, name = isinstance(cause, errors.ForeignKeyViolation), cause.diag.constraint_name or ""
+        raise broken_rule(error, schema, foreign=is_foreign, constraint=name) from error
     except SQLAlchemyError as error:
         raise unavailable(error) from error
 
@@ -423,7 +420,7 @@ class Listener:
         self._to, self._schema, self._invalidations = to, schema, invalidations
         self._listening: asyncio.Task[None] | None = None
         self._pauses = Pauses(postgresql.RECONNECT_BACKOFF)
-        invalidations.distrust()
+        invalidations.validity.until = -math.inf
 
     def start(self) -> None:
         """Start to listen; caches are disabled until it is connected."""
@@ -465,7 +462,7 @@ class Listener:
                 sent = time.monotonic()
                 with limit_time(connection, LISTENING_SILENCE_SECONDS):
                     await connection.execute("SELECT 1")
-                self._invalidations.trust(sent + TRUST_SECONDS)
+                self._invalidations.validity.until = sent + TRUST_SECONDS
                 # Notifications received with the answer are applied now, before any other task runs.
                 async for said in connection.notifies(timeout=PROBE_SECONDS):
                     forget = Invalidation.read(said.payload)
@@ -474,5 +471,5 @@ class Listener:
                     else:
                         self._invalidations.apply([forget])
         finally:
-            self._invalidations.distrust()
+            self._invalidations.validity.until = -math.inf
             await connection.close()

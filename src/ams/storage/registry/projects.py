@@ -1,7 +1,8 @@
 """Projects in the registry, and its quotas, which are checked in the transaction that adds records."""
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
@@ -169,23 +170,17 @@ class QuotaRecords:
         """Return each project's use of each quota that the registry counts."""
 
         def count(connection: sa.Connection) -> Mapping[ProjectId, Limits]:
-            counts = {name: _uses_by_project(connection, name) for name in REGISTRY_QUOTAS}
-            every = set[str]().union(*counts.values())
-            return {ProjectId(each): {name: count[each] for name, count in counts.items()} for each in every}
+            found = defaultdict[ProjectId, dict[str, int]](lambda: dict.fromkeys(REGISTRY_QUOTAS, 0))
+            for name in REGISTRY_QUOTAS:
+                for project, used in chain.from_iterable(connection.execute(query) for _, query in _USES[name]):
+                    found[project][name] += used
+            return dict(found)
 
         return await self._database.read(count)
 
 
 def _use(connection: sa.Connection, name: str, project: str) -> int:
     return sum(connection.scalar(of_one, {"project": project}) or 0 for of_one, _ in _USES[name])
-
-
-def _uses_by_project(connection: sa.Connection, name: str) -> Counter[str]:
-    found = Counter[str]()
-    for _, by_project in _USES[name]:
-        for project, used in connection.execute(by_project):
-            found[project] += used
-    return found
 
 
 def _uses(

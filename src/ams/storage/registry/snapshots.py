@@ -1,6 +1,6 @@
 """Parallel subscriptions in the registry: options and snapshots."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -68,18 +68,9 @@ class SnapshotRecords(Records):
         query = self._there(_LISTED).where(snapshots.c.topic_id == topic_id_text(topic))
         return await self._page(query, snapshots.c.number, page, lambda row: row.name)
 
-    async def update(
-        self,
-        project: ProjectId,
-        name: SnapshotName,
-        *,
-        labels: Mapping[str, str] | None = None,
-        expires_on: Milliseconds | None = None,
-    ) -> Snapshot | None:
-        """Change labels or expiry of a snapshot; return it without `done`, or None."""
-        given = {"labels": labels, "expires_on": expires_on}
-        change = self._there(sa.update(snapshots)).where(is_named(snapshots, project, name))
-        change = change.values({column: value for column, value in given.items() if value is not None})
+    async def update(self, project: ProjectId, name: SnapshotName, **values: object) -> Snapshot | None:
+        """Change the columns `labels` or `expires_on` of a snapshot; return it without `done`, or None."""
+        change = self._there(sa.update(snapshots)).where(is_named(snapshots, project, name)).values(**values)
 
         def work(connection: sa.Connection) -> Snapshot | None:
             if not connection.execute(change).rowcount:

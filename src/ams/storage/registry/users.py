@@ -46,7 +46,16 @@ class UserRecords(Records):
 
     async def principal(self, token: str) -> Principal | None:
         """Return the user of an own or named token, also an expired one (see `login`); None if unknown. Cached."""
-        return await self._principals.find(token, lambda: self._read_principal(token))
+        own, named = self._secrets.digest(token), self._secrets.digest(token_hash(token))
+
+        def read(connection: sa.Connection) -> Principal | None:
+            row = connection.execute(_BEARERS.where(users.c.token_digest == own)).first()
+            if row is not None:
+                return _with_roles(connection, row)
+            row = connection.execute(_BY_NAMED_TOKEN.where(named_tokens.c.digest == named)).first()
+            return None if row is None else _with_roles(connection, row, _login(row))
+
+        return await self._principals.find(token, lambda: self._database.read(read))
 
     async def by_name(self, name: UserName) -> User | None:
         """Return a user with its token and memberships, or None."""
@@ -68,7 +77,7 @@ class UserRecords(Records):
             if project is not None:
                 total = connection.scalar(sa.select(sa.func.count()).where(memberships.c.project_id == project)) or 0
                 query = _USERS.where(_is_member(project, of_many=total > _MANY))
-            rows = read_page(connection, query, users.c.number, page, total=total)
+            rows = read_page(connection, query, users.c.number, page, total)
             found = _memberships(connection, [row.id for row in rows.items] if details else [])
             return rows.map(lambda row: _user(row, self._secrets, found[row.id]))
 
@@ -196,18 +205,6 @@ class UserRecords(Records):
 
     async def _one(self, condition: sa.ColumnElement[bool]) -> User | None:
         return await self._database.read(lambda connection: self._find_where(connection, condition))
-
-    async def _read_principal(self, token: str) -> Principal | None:
-        own, named = self._secrets.digest(token), self._secrets.digest(token_hash(token))
-
-        def work(connection: sa.Connection) -> Principal | None:
-            row = connection.execute(_BEARERS.where(users.c.token_digest == own)).first()
-            if row is not None:
-                return _with_roles(connection, row)
-            row = connection.execute(_BY_NAMED_TOKEN.where(named_tokens.c.digest == named)).first()
-            return None if row is None else _with_roles(connection, row, _login(row))
-
-        return await self._database.read(work)
 
     async def _write(self, user: UserId, work: Work[T], *, large: bool = False, grows: bool = True) -> T:
         """Run work that changes a user, and invalidate the cache of its tokens before any caller sees the outcome."""

@@ -79,14 +79,4 @@ class FreeSpace:
             logger.warning("reserve.stuck", file=self._reserve, reason=error.strerror)
 
 
-class UnlimitedSpace(FreeSpace):
-    """Never refuses growth: for databases on another machine."""
-
-    def __init__(self) -> None:
-        super().__init__(Disk(), "/", 0)
-
-    def growth_refusal(self) -> None:
-        """Return None: growth is never refused."""
-
-
-UNLIMITED = UnlimitedSpace()
+UNLIMITED = FreeSpace(Disk(), "/", 0)  # never refuses growth: for databases on another machine

@@ -18,7 +18,8 @@ from ams.storage.database.database import Database, sqlite_url
 from ams.storage.database.invalidation import Invalidation
 from ams.storage.database.postgresql import Patience, TransientFailure
 from ams.storage.database.schema import prepare
-from ams.storage.free_space import UnlimitedSpace
+from ams.storage.files import Disk
+from ams.storage.free_space import FreeSpace
 from ams.storage.registry.tables import REGISTRY, projects
 from tests.support.loop_time import pass_loop_time
 from tests.support.waiting import PATIENCE_SECONDS, wait_until_async
@@ -151,8 +152,9 @@ async def test_reads_do_not_wait_for_a_write_under_way(sqlite: Database, tmp_pat
     other.close()
 
 
-class FullDisk(UnlimitedSpace):
+class FullDisk(FreeSpace):
     def __init__(self, path: Path, *, helps: bool) -> None:
+        super().__init__(Disk(), str(path), 0)
         self.asked = 0
         self.pages = 60
         self.database = Database(sqlite_url(str(path / "registry.db")), REGISTRY, self)

@@ -120,9 +120,6 @@ class EmbeddedCursors:
         self._group.rows[subscription] = None
         await self._join_group()
 
-    async def subscriptions(self) -> frozenset[SubscriptionId]:
-        return frozenset(self._entries)
-
     async def places(self) -> Mapping[SubscriptionId, TopicOffset]:
         return {key: TopicOffset(entry.cursor.topic, entry.cursor.offset) for key, entry in self._entries.items()}
 

@@ -292,18 +292,12 @@ class PostgresCursors:
         await self._ask(dropping)
         self._forget(subscription)
 
-    async def subscriptions(self) -> frozenset[SubscriptionId]:
-        return frozenset([row[0] for row in await self._all("SELECT subscription FROM cursors")])
-
     async def places(self) -> Mapping[SubscriptionId, TopicOffset]:
-        found = await self._all('SELECT subscription, topic, "offset" FROM cursors')
-        return {subscription: TopicOffset(TopicId(topic.bytes), offset) for subscription, topic, offset in found}
-
-    async def _all(self, statement: str) -> list[tuple[Any, ...]]:
         async def attempt(connection: Connection, _: float) -> list[tuple[Any, ...]]:
-            return await (await connection.execute(statement)).fetchall()
+            return await (await connection.execute('SELECT subscription, topic, "offset" FROM cursors')).fetchall()
 
-        return await self._ask(self._reading.insist(attempt))
+        found = await self._ask(self._reading.insist(attempt))
+        return {subscription: TopicOffset(TopicId(topic.bytes), offset) for subscription, topic, offset in found}
 
     async def position(self, subscription: SubscriptionId, topic: TopicId) -> Position:
         """Return where the cursor stands now, also if another node has just moved it.

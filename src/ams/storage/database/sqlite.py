@@ -16,13 +16,12 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-import structlog
 from sqlalchemy import Connection, Engine, Index, UniqueConstraint, create_engine, event, make_url
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from ams.core.errors import OUTCOME_UNKNOWN, RegistryUnavailable, Unusable
 from ams.storage.database.invalidation import Invalidation
-from ams.storage.database.schema import DatabaseSchema, Work, broken_rule, driver_error, in_thread, unavailable
+from ams.storage.database.schema import DatabaseSchema, Work, broken_rule, driver_error, in_thread, logger, unavailable
 from ams.storage.files import Disk, make_private
 from ams.storage.free_space import FreeSpace
 
@@ -31,9 +30,6 @@ T = TypeVar("T")
 DISK_FULL_ERROR = "Backend Error"  # same text as that of the log
 ROOM_IN_FILE = 4 * 2**20  # with so many bytes in free pages the file need not grow: more than any request needs
 READERS = 2  # threads; few, as caches serve the hot paths
-
-logger = structlog.get_logger("ams.registry")
-
 
 EMPTY_COMMIT = "PRAGMA user_version = 0"  # writes a page without changing anything: the version is always 0
 

@@ -132,7 +132,7 @@ class Contents:
         return tuple(kinds.Day(*row) for row in self._connection.execute(query))
 
     def _names_on_list(self, access: Table, resource: str) -> tuple[str, ...]:
-        query = select(tables.users.c.name).join(access, access.c.user_id == tables.users.c.id)
+        query = select(tables.users.c.name).join(access)
         query = query.where(access.c.resource_id == resource).order_by(access.c.position)
         return tuple(self._connection.scalars(query))
 

@@ -201,7 +201,7 @@ _USES = {  # built once; several entries are added
         _uses(
             schemas.c.project_id,
             sa.func.sum(schema_revisions.c.bytes + quotas.REVISION_BYTES),
-            schema_revisions.join(schemas, schemas.c.id == schema_revisions.c.schema_id),
+            schema_revisions.join(schemas),
         )
     ],
     quotas.MEMBERS: [

@@ -101,7 +101,7 @@ class SnapshotRecords(Records):
 _LISTED: sa.Select[Any] = sa.select(
     snapshots.c.number, snapshots.c.project_id, snapshots.c.name, snapshots.c.topic_id, topics.c.name.label("topic"),
     snapshots.c.floor, snapshots.c.created_on, snapshots.c.expires_on, snapshots.c.labels,
-).join(topics, topics.c.id == snapshots.c.topic_id)  # fmt: skip
+).join(topics)  # fmt: skip
 
 
 def done_of(row: sa.Row[Any]) -> BitMap64:

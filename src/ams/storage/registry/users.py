@@ -7,7 +7,6 @@ from dataclasses import asdict
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
-import structlog
 
 from ams.core.errors import AlreadyExists, Damaged
 from ams.core.names import ProjectId, RegistrationId, UserId, UserName, new_uuid
@@ -16,15 +15,13 @@ from ams.core.quotas import MEMBERS
 from ams.core.versions import ANY_VERSION, Precondition
 from ams.storage.database.database import first
 from ams.storage.database.invalidation import PRINCIPAL, Cache, Invalidation
-from ams.storage.database.schema import Work
+from ams.storage.database.schema import Work, logger
 from ams.storage.registry import records, tables
 from ams.storage.registry.projects import QuotaRecords
 from ams.storage.registry.records import KeyHolder, Login, Membership, Page, PageRequest, Principal, User, UserDetails
 from ams.storage.registry.statements import Records, RegistryContext, existing, read_page, record, with_creator
 from ams.storage.registry.tables import bindings, memberships, named_tokens, projects, registrations, users
 from ams.storage.secrets import Secrets, new_token, token_hash
-
-logger = structlog.get_logger("ams.registry")
 
 T = TypeVar("T")
 
@@ -249,12 +246,10 @@ _USERS = with_creator(users)
 
 _IDS: sa.BindParameter[Any] = sa.bindparam("ids", expanding=True)
 # Built once, as building these takes longer than running them.
-_MEMBERS: sa.Select[Any] = (
-    sa.select(memberships.c.user_id, memberships.c.project_id, memberships.c.roles, projects.c.name)
-    .join(projects, projects.c.id == memberships.c.project_id)
-    .where(memberships.c.user_id.in_(_IDS))
-    .order_by(memberships.c.number)
+_MEMBERS: sa.Select[Any] = sa.select(
+    memberships.c.user_id, memberships.c.project_id, memberships.c.roles, projects.c.name
 )
+_MEMBERS = _MEMBERS.join(projects).where(memberships.c.user_id.in_(_IDS)).order_by(memberships.c.number)
 
 _BEARERS: sa.Select[Any] = sa.select(users.c.id, users.c.name, users.c.service_roles)
 _BY_NAMED_TOKEN: sa.Select[Any] = _BEARERS.join(named_tokens, named_tokens.c.user_id == users.c.id).add_columns(
@@ -265,11 +260,8 @@ _BOUND: sa.Select[Any] = _BEARERS.join(bindings, bindings.c.user_id == users.c.i
 
 
 def _on_lists(resources: sa.Table, access: sa.Table) -> sa.Select[Any]:
-    return (
-        sa.select(access.c.user_id, resources.c.project_id, resources.c.name, resources.c.number)
-        .join(resources, resources.c.id == access.c.resource_id)
-        .where(access.c.user_id.in_(_IDS))
-    )
+    columns = sa.select(access.c.user_id, resources.c.project_id, resources.c.name, resources.c.number)
+    return columns.join(resources).where(access.c.user_id.in_(_IDS))
 
 
 _OF_TOPICS = _on_lists(tables.topics, tables.topic_access)

@@ -114,7 +114,7 @@ async def test_work_of_the_same_turn_runs_one_after_the_other(database: Database
 
     await database.write(lambda connection: add_project("P", connection))
 
-    await asyncio.gather(*(database.in_turn(count_up, 7) for _ in range(20)))
+    await asyncio.gather(*(database.put(count_up, turn=7) for _ in range(20)))
 
     assert await database.read(lambda connection: connection.scalar(select(projects.c.created_on))) == 20
 

@@ -312,8 +312,8 @@ async def test_who_stands_still_in_its_turn_loses_it_and_has_another(nodes: tupl
             time.sleep(2.5)
         return connection.scalar(text("SELECT 1")) or 0
 
-    still = asyncio.ensure_future(one._database.in_turn(stands_still, 7))
+    still = asyncio.ensure_future(one._database.put(stands_still, turn=7))
     await began.wait()
-    assert await two._database.in_turn(lambda connection: connection.scalar(text("SELECT 2")), 7) == 2
+    assert await two._database.put(lambda connection: connection.scalar(text("SELECT 2")), turn=7) == 2
     assert await still == 1
     assert attempts == 2

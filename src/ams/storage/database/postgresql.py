@@ -51,7 +51,6 @@ _LOCK_TABLES = text(f"SELECT pg_advisory_xact_lock({0x616D735F72656769})")  # "a
 # The server ends a transaction that idles for a second with this lock, as others wait for it.
 _TURN = text("SELECT set_config('idle_in_transaction_session_timeout', '1000', true), pg_advisory_xact_lock(:turn)")
 _TRY_ALONE = text("SELECT pg_try_advisory_xact_lock(:serving)")
-_ENCODING = text("SELECT current_setting('server_encoding')")
 _NOTIFY = text("SELECT pg_notify(:channel, :payload)")
 _TRANSACTION_ID = text("SELECT CAST(pg_current_xact_id() AS text)")
 _TRANSACTION_STATE = text("SELECT pg_xact_status(CAST(CAST(:number AS text) AS xid8))")
@@ -110,7 +109,7 @@ class PostgresStore:
             raise RegistryUnavailable from error
 
         def after_others(connection: Connection) -> T:
-            if connection.scalar(_ENCODING) != "UTF8":
+            if connection.scalar(text("SHOW server_encoding")) != "UTF8":
                 raise Unusable(f"the {self._schema.what}'s database must have the encoding UTF8")
             if not waits:
                 try:
@@ -131,10 +130,10 @@ class PostgresStore:
     async def read(self, work: Work[T]) -> T:
         return await self._in_pool(self._readers, self._execute, work, _BEGIN_READ)
 
-    async def put(self, work: Work[T], *, grows: bool = False) -> T:
-        return await self._in_pool(self._putters, self._execute, work, _AUTOCOMMIT)
+    async def put(self, work: Work[T], *, grows: bool = False, turn: int | None = None) -> T:
+        if turn is None:
+            return await self._in_pool(self._putters, self._execute, work, _AUTOCOMMIT)
 
-    async def in_turn(self, work: Work[T], turn: int) -> T:
         def after_others(connection: Connection) -> T:
             connection.execute(_TURN, {"turn": turn})
             return work(connection)

@@ -98,11 +98,8 @@ class SqliteStore:
     ) -> T:
         return await self.put(work, grows=grows)
 
-    async def put(self, work: Work[T], *, grows: bool = False) -> T:
+    async def put(self, work: Work[T], *, grows: bool = False, turn: int | None = None) -> T:
         return await in_thread(self._writer, self._attempt_write, work, grows)
-
-    async def in_turn(self, work: Work[T], turn: int) -> T:
-        return await self.put(work)
 
     async def alone(self, work: Work[T]) -> T:
         return await self.put(work)

@@ -45,8 +45,7 @@ class FreeSpace:
             try:
                 if self._files.exists(self._reserve):  # from an earlier run
                     with open_file(self._files, self._reserve) as handle:
-                        is_whole = self._files.size(handle) == self._reserve_bytes
-                    self._is_held = is_whole
+                        self._is_held = self._files.size(handle) == self._reserve_bytes
                 if not self._is_held and self._files.free_bytes(self._folder) >= self._min_free + self._reserve_bytes:
                     self._files.unlink(self._reserve)
                     with open_file(self._files, self._reserve, create=True) as handle:

@@ -213,14 +213,8 @@ async def create(
     connection: Connection, time: DatabaseTime, subscription: SubscriptionId, row: TableRow[Cursor], seconds: float
 ) -> bool:
     """Create or replace a row; return whether that was done in time."""
-    values = {
-        "subscription": subscription,
-        "topic": topic_id_text(row.value.topic),
-        "offset": row.value.offset,
-        "lost": row.value.lost,
-        "version": row.version,
-        "expires": time.after(seconds),
-    }
+    place = {"topic": topic_id_text(row.value.topic), "offset": row.value.offset, "lost": row.value.lost}
+    values = {**place, "subscription": subscription, "version": row.version, "expires": time.after(seconds)}
     return (await connection.execute(_CREATE, values)).rowcount == 1
 
 

@@ -74,7 +74,7 @@ class CommitAttempt(NamedTuple, Generic[T]):
 class Write(Generic[T]):
     """State of a write over all its attempts; it is committed at most once."""
 
-    def __init__(self, work: Work[T], forgets: Sequence[Invalidation], *, large: bool = False) -> None:
+    def __init__(self, work: Work[T], forgets: Sequence[Invalidation], *, large: bool) -> None:
         self.work, self.forgets, self.large = work, forgets, large
         self.asked: CommitAttempt[T] | None = None  # attempt that may be committed
         self.refused = False  # an attempt violated a constraint
@@ -140,9 +140,7 @@ class PostgresStore:
 
         return await self._in_pool(self._putters, self._execute, after_others, _BEGIN_IN_TURN)
 
-    async def write(
-        self, work: Work[T], forgets: Sequence[Invalidation], *, large: bool = False, grows: bool = True
-    ) -> T:
+    async def write(self, work: Work[T], forgets: Sequence[Invalidation], *, large: bool, grows: bool) -> T:
         """Run work, commit it once, and invalidate caches of other nodes. Ignores `grows`: the disk is the server's."""
         write = Write(work, forgets, large=large)
         try:
@@ -165,7 +163,7 @@ class PostgresStore:
                 raise Unusable(f"other services use this {self._schema.what}; stop them first")
             return work(connection)
 
-        return await self.write(require_alone, (), large=True)
+        return await self.write(require_alone, (), large=True, grows=False)
 
     async def require_room(self) -> None:
         """Do nothing: the disk is the server's."""
@@ -427,12 +425,9 @@ class Listener:
 
     async def close(self) -> None:
         """Stop listening."""
-        if self._listening is None:
-            return
-        self._listening.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._listening
-        self._listening = None
+        if self._listening is not None:
+            self._listening.cancel()
+            await asyncio.gather(self._listening, return_exceptions=True)
 
     async def _keep_listening(self) -> None:
         said = ""

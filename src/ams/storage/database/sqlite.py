@@ -87,22 +87,13 @@ class SqliteStore:
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="registry-writer")
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="registry-reader")
 
-    async def run_long(self, work: Work[T], *, waits: bool) -> T:
-        return await self.put(work)
-
     async def read(self, work: Work[T]) -> T:
         return await in_thread(self._readers, self._attempt, work, "BEGIN")
 
-    async def write(
-        self, work: Work[T], forgets: Sequence[Invalidation], *, large: bool = False, grows: bool = True
-    ) -> T:
-        return await self.put(work, grows=grows)
-
-    async def put(self, work: Work[T], *, grows: bool = False, turn: int | None = None) -> T:
+    async def put(self, work: Work[T], _: Sequence[Invalidation] = (), *, grows: bool = False, **__: object) -> T:
         return await in_thread(self._writer, self._attempt_write, work, grows)
 
-    async def alone(self, work: Work[T]) -> T:
-        return await self.put(work)
+    run_long = alone = write = put  # one thread writes: any work there is alone
 
     async def require_room(self) -> None:
         await in_thread(self._readers, self._require_room)

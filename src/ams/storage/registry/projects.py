@@ -142,9 +142,7 @@ class QuotaRecords:
     def __init__(self, database: Database, quotas: Quotas) -> None:
         self._database, self.rules = database, quotas
 
-    def require(
-        self, connection: sa.Connection, project: str, *names: str, more: Mapping[str, int] = NO_LIMITS
-    ) -> None:
+    def require(self, connection: sa.Connection, project: str, *names: str, more: Limits = NO_LIMITS) -> None:
         """Raise `QuotaExceeded` if a project is over a quota. Call it after the addition, in its transaction.
 
         So a taken name is reported first. Writes are serializable, so concurrent additions cannot both pass. `more` is

@@ -142,7 +142,15 @@ def count_lost(progress: AckProgress, oldest: Offset) -> int:
 
 def raise_floor(progress: AckProgress, oldest: Offset) -> AckProgress:
     """Move the floor up to the oldest kept message. The epoch stays, so that later ack ids stay valid."""
-    return progress if oldest <= progress.floor else apply_update(progress, AckUpdate([(progress.floor, oldest)]))
+    if oldest <= progress.floor:
+        return progress
+    floor = first_missing(progress.done, oldest)
+    done = progress.done.copy()
+    done.remove_range(0, floor)
+    failures = {offset: count for offset, count in progress.failures.items() if offset >= floor}
+    taken_back = {offset: mark for offset, mark in progress.taken_back.items() if offset >= floor}
+    horizon = _above(progress.horizon, floor)
+    return progress._replace(floor=floor, done=done, failures=failures, horizon=horizon, taken_back=taken_back)
 
 
 def drop_from(progress: AckProgress, end: Offset) -> AckProgress:

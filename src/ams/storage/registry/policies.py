@@ -72,8 +72,14 @@ def _read_policy(connection: sa.Connection, kind: str, project: ProjectId, name:
 def _listed_users(
     connection: sa.Connection, table: sa.Table, access: sa.Table, project: ProjectId, name: str
 ) -> Mapping[UserName, UserId]:
-    query = sa.select(users.c.name, users.c.id).join(access).join(table).where(is_named(table, project, name))
-    return {row.name: row.id for row in connection.execute(query.order_by(access.c.position))}
+    query = (
+        sa.select(users.c.name, users.c.id)
+        .join(access, access.c.user_id == users.c.id)
+        .join(table, table.c.id == access.c.resource_id)
+        .where(is_named(table, project, name))
+        .order_by(access.c.position)
+    )
+    return {row.name: row.id for row in connection.execute(query)}
 
 
 def _members(connection: sa.Connection, project: ProjectId) -> Mapping[str, UserId]:

@@ -225,7 +225,6 @@ def _binding(row: Row[Any]) -> Binding:
 
 
 _ALL_ISSUERS = ""
-_ISSUERS = select(issuers).order_by(issuers.c.number)
 _ISSUERS_CHANGED = Invalidation(ISSUERS, ())
 _COLUMNS = ("name", "url", "client_secret")  # of an issuer; its other fields are one text
 
@@ -240,7 +239,7 @@ class IssuerRecords(Records):
 
     async def all(self) -> Sequence[Issuer]:
         """Return all issuers, oldest first, cached; a damaged secret is left out."""
-        return await self._all.find(_ALL_ISSUERS, lambda: self._database.rows(_ISSUERS, self._issuer)) or ()
+        return await self._all.find(_ALL_ISSUERS, lambda: self._database.read(self._read_all)) or ()
 
     async def create(self, issuer: Issuer, created_by: UserId | None) -> None:
         """Create an issuer. Raises `AlreadyExists` for a taken name or URL."""
@@ -277,7 +276,10 @@ class IssuerRecords(Records):
         return await self._database.write(work, _ISSUERS_CHANGED, grows=False)
 
     def _find_named(self, connection: Connection, name: IssuerName) -> Issuer | None:
-        return first(connection, _ISSUERS.where(issuers.c.name == name), self._issuer)
+        return first(connection, select(issuers).where(issuers.c.name == name), self._issuer)
+
+    def _read_all(self, connection: Connection) -> Sequence[Issuer]:
+        return tuple(self._issuer(row) for row in connection.execute(select(issuers).order_by(issuers.c.number)))
 
     def _issuer(self, row: Row[Any]) -> Issuer:
         try:

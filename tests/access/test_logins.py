@@ -1,6 +1,7 @@
 """Logins: users and roles of issuer tokens, and keys of named tokens (reference/tokens.md)."""
 
 import asyncio
+import math
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -125,12 +126,12 @@ async def test_a_token_is_known_without_waiting_as_long_as_all_that_it_stands_on
     setup.registry.invalidations.apply([Invalidation(ISSUERS, ())])
     assert await is_known_again()
 
-    setup.registry.invalidations.distrust()
+    setup.registry.invalidations.validity.until = -math.inf
     assert logins.cached_principal(shown) is None
     await logins.principal(shown)
     assert logins.cached_principal(shown) is None
     setup.registry.invalidations.forget_all()  # as whoever begins to hear of changes does
-    setup.registry.invalidations.trust(FOREVER)
+    setup.registry.invalidations.validity.until = FOREVER
     assert await is_known_again()
 
     assert await setup.registry.bindings.delete(alice.id, BindingName("work"))

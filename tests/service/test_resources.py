@@ -29,7 +29,7 @@ async def fill_project(engines: Engines) -> tuple[Topic, Subscription]:
 
 
 async def is_empty(engines: Engines) -> bool:
-    return not await engines.log.topics() and not await engines.cursors.subscriptions()
+    return not await engines.log.topics() and not await engines.cursors.places()
 
 
 async def test_failed_drops_wait_for_a_start(engines: Engines, caller: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,7 +73,7 @@ async def test_a_sweep_drops_what_a_crash_left_and_nothing_else(engines: Engines
 
     await engines.projects.sweep()
 
-    assert (await engines.log.topics(), await engines.cursors.subscriptions()) == ({topic.id}, {subscription.id})
+    assert (await engines.log.topics(), (await engines.cursors.places()).keys()) == ({topic.id}, {subscription.id})
 
 
 async def test_a_crash_amid_a_deletion_is_finished_by_the_next_start(tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ async def test_a_crash_amid_a_deletion_is_finished_by_the_next_start(tmp_path: P
         await engines.registry.projects.delete(project.id)  # and no further
 
     async with open_engines(tmp_path) as engines:
-        assert len(await engines.log.topics()) == len(await engines.cursors.subscriptions()) == 1
+        assert len(await engines.log.topics()) == len(await engines.cursors.places()) == 1
         await engines.projects.sweep()
         assert await is_empty(engines)
 
@@ -113,7 +113,7 @@ async def test_u11_one_of_many_parallel_makers_wins_and_one_log_and_one_cursor_s
     (subscription,) = [outcome for outcome in subscriptions if isinstance(outcome, Subscription)]
     for outcomes in (topics, subscriptions):
         assert sum(isinstance(outcome, AlreadyExists) for outcome in outcomes) == 9
-    assert (await engines.log.topics(), await engines.cursors.subscriptions()) == ({topic.id}, {subscription.id})
+    assert (await engines.log.topics(), (await engines.cursors.places()).keys()) == ({topic.id}, {subscription.id})
 
 
 async def test_a_project_deleted_meanwhile_is_not_found_and_gets_no_log(engines: Engines, caller: Caller) -> None:
@@ -135,7 +135,7 @@ async def test_a_topic_and_a_subscription_beyond_a_quota_leave_nothing(engines: 
     with pytest.raises(QuotaExceeded):
         await engines.subscriptions.create(caller, "S2", REFERENCE)
 
-    assert (await engines.log.topics(), await engines.cursors.subscriptions()) == ({topic.id}, {subscription.id})
+    assert (await engines.log.topics(), (await engines.cursors.places()).keys()) == ({topic.id}, {subscription.id})
 
 
 async def test_a_topic_deleted_meanwhile_leaves_no_cursor(engines: Engines, caller: Caller) -> None:
@@ -151,7 +151,7 @@ async def test_u12_what_is_deleted_leaves_nothing(engines: Engines, caller: Call
     _, subscription = await fill_project(engines)
 
     await engines.topics.delete(caller, T)
-    assert (await engines.log.topics(), await engines.cursors.subscriptions()) == (set(), {subscription.id})
+    assert (await engines.log.topics(), (await engines.cursors.places()).keys()) == (set(), {subscription.id})
 
     await engines.subscriptions.delete(caller, S)
     assert await is_empty(engines)

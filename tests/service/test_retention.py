@@ -228,7 +228,7 @@ async def test_what_was_not_used_for_its_time_goes_and_that_is_recorded(site: Ex
 
     assert await site.still_exists_after(TTL + EXPIRY_MARGIN)
     assert not await site.still_exists_after(MOMENT)
-    assert made.id not in await site.engines.cursors.subscriptions()
+    assert made.id not in await site.engines.cursors.places()
     [event] = site.events
     assert (event.actor, event.action, event.resource) == (
         EXPIRY_ACTOR, "subscriptions:delete", "/projects/P/subscriptions/s",

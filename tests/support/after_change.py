@@ -39,7 +39,7 @@ def fail_after_change(patch: pytest.MonkeyPatch, is_meant: Callable[[bytes], boo
         """Replace a step before a deletion that removes old data anyway."""
 
     patch.setattr(IdempotencyRecords, "delete_old_claims", delete_old_claims)
-    replace(Database, RegistryUnavailable, "write", "put", "in_turn", changes=True)
+    replace(Database, RegistryUnavailable, "write", "put", changes=True)
     replace(Database, RegistryUnavailable, "read")
     replace(EmbeddedLog, LogUnavailable, "create", "drop", "set_retention", "bounds", "read", "offset_at")
     replace(EmbeddedCursors, CursorsUnavailable, "seek", "restore", changes=True)

@@ -70,7 +70,7 @@ class LeaseTable:
             rows = connection.execute(_HOLDERS.where(_is_of(self._kind), is_asked)) if asked else ()
             return Turn(is_kept, {row.subscription_id: _holder(row) for row in rows})
 
-        return await self._database.in_turn(work, self._turn)
+        return await self._database.put(work, turn=self._turn)
 
     async def holder(self, subscription: SubscriptionId) -> Holder | None:
         """Return the holder of a subscription, or None."""
@@ -84,7 +84,7 @@ class LeaseTable:
 
     async def leave(self, holder: Holder) -> None:
         """Release all leases of a holder."""
-        await self._database.in_turn(lambda connection: _remove(connection, holder.name), self._turn)
+        await self._database.put(lambda connection: _remove(connection, holder.name), turn=self._turn)
 
     async def _lease(self, subscription: SubscriptionId) -> sa.Row[Any] | None:
         return await self._database.read(
@@ -133,7 +133,7 @@ class StoredLeases(LeaseTable):
                 raise RegistryUnavailable
             return self._heartbeat(connection, heartbeat, wanted, first)
 
-        assigned, living = await self._database.in_turn(work, self._turn)
+        assigned, living = await self._database.put(work, turn=self._turn)
         self._waiting[heartbeat.holder] = {each: state for each, state in states.items() if each not in first}
         self._waiting = {holder: left for holder, left in self._waiting.items() if left and holder in living}
         self._newest = {holder: last for holder, last in self._newest.items() if holder in living}
@@ -186,7 +186,7 @@ class Duty(LeaseTable):
                 self._renew(connection, self._node, seconds=DUTY_SECONDS)
             return is_own
 
-        return await self._database.in_turn(work, self._turn)
+        return await self._database.put(work, turn=self._turn)
 
 
 class OtherHolders(LeaseTable):

@@ -237,7 +237,7 @@ class FastRoutes:
 
     def is_still(self, admitted: Admitted) -> bool:
         """Return whether such a request is still admitted. Raises `TokenRefused` if its token has expired."""
-        if admitted.generation != self._invalidations.generation or not self._invalidations.is_trusted:
+        if admitted.generation != self._invalidations.generation or not self._invalidations.validity.holds():
             return False
         return self.gate.is_still(admitted.caller, admitted.token)
 

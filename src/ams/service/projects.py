@@ -96,7 +96,7 @@ class Projects:
         """Drop logs and cursors without an entry in the registry, before serving. Raises as `require_registry`."""
         await self.require_registry()
         topics = await self.log.topics() - await self.registry.topics.ids()
-        subscriptions = await self.cursors.subscriptions() - await self.registry.subscriptions.ids()
+        subscriptions = (await self.cursors.places()).keys() - await self.registry.subscriptions.ids()
         await run_in_parts(self.log.drop, topics, MAX_CONCURRENT_DROPS)
         await run_in_parts(self.cursors.drop, subscriptions, MAX_CONCURRENT_DROPS)
         if topics or subscriptions:

@@ -252,7 +252,7 @@ class Subscriptions:
         Cursors are missing only if they were lost or set aside. The acknowledgements are lost, so everything is
         redelivered rather than skipped.
         """
-        have, known = await self._cursors.subscriptions(), await self._registry.subscriptions.all()
+        have, known = await self._cursors.places(), await self._registry.subscriptions.all()
         for each in [each for each in known if each.is_detached and each.id in have]:
             await self._cursors.drop(each.id)  # a crash came between
         missing = [each for each in known if each.id not in have and not each.is_detached]

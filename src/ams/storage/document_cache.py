@@ -30,6 +30,7 @@ from ams.storage.free_space import UNLIMITED, FreeSpace
 Key = TypeVar("Key", bound=Hashable)
 Source = TypeVar("Source")
 Document = TypeVar("Document")
+Now = Callable[[], Milliseconds]
 
 RETRY_MS = 30_000
 UPKEEP_SECONDS = 30.0
@@ -90,13 +91,7 @@ class DocumentCache(Generic[Key, Source, Document]):
     upkeep_event = ""  # log event for an error in upkeep
     logger = structlog.get_logger("ams.storage")
 
-    def __init__(
-        self,
-        now: Callable[[], Milliseconds],
-        folder: str = "",
-        space: FreeSpace = UNLIMITED,
-        monotonic: Callable[[], Milliseconds] | None = None,
-    ) -> None:
+    def __init__(self, now: Now, folder: str = "", space: FreeSpace = UNLIMITED, monotonic: Now | None = None) -> None:
         """Make an empty cache.
 
         `now` is the clock of documents; `monotonic` is that of uses, so a wrong wall clock drops no document. `folder`

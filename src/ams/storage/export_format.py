@@ -14,6 +14,7 @@ from ams.core.clock import DAY
 from ams.core.errors import InvalidInput
 from ams.core.iam import Bindings
 from ams.core.messages import Stored
+from ams.core.names import Offset
 from ams.core.parallel_options import ParallelOptions
 from ams.core.push_config import PushConfig
 from ams.core.quotas import MAX_LIMIT
@@ -21,7 +22,9 @@ from ams.core.rights import Right
 
 FORMAT = 1  # unchanged by new kinds and new optional fields
 
-Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+_NUMBER = msgspec.Meta(ge=0, le=2**63 - 1)
+Count = Annotated[int, _NUMBER]
+Place = Annotated[Offset, _NUMBER]
 Time = Count
 Age = Annotated[int, msgspec.Meta(ge=1, le=365 * DAY)]  # milliseconds; the log keeps nothing longer
 Limit = Annotated[int, msgspec.Meta(ge=0, le=MAX_LIMIT)]
@@ -205,7 +208,7 @@ class Subscription(Line, tag="subscription"):
     authorized: tuple[str, ...] = ()
     offset: Count = 0  # the next message to deliver
     lost: Count = 0  # messages that retention deleted before they were acknowledged
-    done: tuple[tuple[Count, Count], ...] = ()  # acknowledged ranges above `offset`, [first, end)
+    done: tuple[tuple[Place, Place], ...] = ()  # acknowledged ranges above `offset`, [first, end)
     tally: Tally | None = None
     parallel: ParallelOptions | None = None  # of a parallel subscription; None: an ordered one
     labels: Mapping[str, str] = {}
@@ -221,7 +224,7 @@ class Snapshot(Line, tag="snapshot"):
     created_on: Time
     expires_on: Time
     floor: Count = 0  # all messages before it were acknowledged
-    done: tuple[tuple[Count, Count], ...] = ()  # acknowledged ranges above it, [first, end)
+    done: tuple[tuple[Place, Place], ...] = ()  # acknowledged ranges above it, [first, end)
     labels: Mapping[str, str] = {}
     iam: Bindings = ()  # bindings of its IAM policy that have no effect
 

@@ -45,8 +45,7 @@ class FreeSpace:
             try:
                 if self._files.exists(self._reserve):  # from an earlier run
                     with open_file(self._files, self._reserve) as handle:
-                        is_whole = self._files.size(handle) == self._reserve_bytes
-                    self._is_held = is_whole
+                        self._is_held = self._files.size(handle) == self._reserve_bytes
                 if not self._is_held and self._files.free_bytes(self._folder) >= self._min_free + self._reserve_bytes:
                     self._files.unlink(self._reserve)
                     with open_file(self._files, self._reserve, create=True) as handle:
@@ -79,14 +78,4 @@ class FreeSpace:
             logger.warning("reserve.stuck", file=self._reserve, reason=error.strerror)
 
 
-class UnlimitedSpace(FreeSpace):
-    """Never refuses growth: for databases on another machine."""
-
-    def __init__(self) -> None:
-        super().__init__(Disk(), "/", 0)
-
-    def growth_refusal(self) -> None:
-        """Return None: growth is never refused."""
-
-
-UNLIMITED = UnlimitedSpace()
+UNLIMITED = FreeSpace(Disk(), "/", 0)  # never refuses growth: for databases on another machine

@@ -66,9 +66,9 @@ class Secrets:
 
     def __init__(self, key: bytes) -> None:
         assert len(key) == KEY_BYTES
-        self._lookup_key = _derive_key(key, b"look-up of tokens")
-        self._cipher = AESGCM(_derive_key(key, b"encryption of tokens"))
-        self.fingerprint = _derive_key(key, b"fingerprint").hex()  # reveals nothing about the key
+        self._lookup_key = hmac.digest(key, b"look-up of tokens", "sha256")
+        self._cipher = AESGCM(hmac.digest(key, b"encryption of tokens", "sha256"))
+        self.fingerprint = hmac.digest(key, b"fingerprint", "sha256").hex()  # reveals nothing about the key
 
     def digest(self, token: str) -> str:
         """Return the keyed hash for looking up a token."""
@@ -110,7 +110,3 @@ class Secrets:
             return self._cipher.decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], bound).decode()
         except (InvalidTag, ValueError):  # ValueError: too short
             raise Damaged(damaged) from None
-
-
-def _derive_key(key: bytes, purpose: bytes) -> bytes:
-    return hmac.digest(key, purpose, "sha256")

@@ -108,11 +108,11 @@ async def test_a_detached_subscription_stands_nowhere_here_either(tmp_path: Path
     async with installation(tmp_path / "new", clock) as target:
         await import_(target, write_lines(tmp_path / "file", whole_export(*lines)), ignore_progress)
         named = {each.name: each.id for each in await target.registry.subscriptions.all()}
-        assert await target.cursors.subscriptions() == {named["used"]}
+        assert (await target.cursors.places()).keys() == {named["used"]}
     async with service(tmp_path / "new", clock) as api:
         assert (await api.ask("GET", "/projects/P/subscriptions/ended"))["detached"]
     async with installation(tmp_path / "new", clock) as target:
-        assert await target.cursors.subscriptions() == {named["used"]}
+        assert (await target.cursors.places()).keys() == {named["used"]}
 
 
 def tail(path: Path, clock: ManualClock, first: int, last: int, *rest: dict[str, object], **log: object) -> str:

@@ -82,7 +82,7 @@ async def test_what_was_handed_out_elsewhere_can_be_acknowledged_after_a_start(s
 async def test_a_dropped_cursor_stays_dropped(store: Store) -> None:
     await store.cursors.drop(SUB)
     await store.cursors.drop(SUB)
-    assert await (await store.restart()).subscriptions() == frozenset()
+    assert await (await store.restart()).places() == {}
 
 
 async def test_places_are_told_as_they_are_stored_and_nothing_moves(store: Store) -> None:

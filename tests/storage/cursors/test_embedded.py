@@ -485,7 +485,7 @@ async def test_after_cursors_were_set_aside_none_is_left_and_messages_are(disk_c
 
     cursors = await disk_cursors.open()
 
-    assert not await cursors.subscriptions()
+    assert not await cursors.places()
     assert "set aside" in cursors.log.damage[0].reason
     await cursors.create(SUB, TOPIC, 3)
     cursors = await disk_cursors.kill()

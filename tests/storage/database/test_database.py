@@ -18,7 +18,8 @@ from ams.storage.database.database import Database, sqlite_url
 from ams.storage.database.invalidation import Invalidation
 from ams.storage.database.postgresql import Patience, TransientFailure
 from ams.storage.database.schema import prepare
-from ams.storage.free_space import UnlimitedSpace
+from ams.storage.files import Disk
+from ams.storage.free_space import FreeSpace
 from ams.storage.registry.tables import REGISTRY, projects
 from tests.support.loop_time import pass_loop_time
 from tests.support.waiting import PATIENCE_SECONDS, wait_until_async
@@ -113,7 +114,7 @@ async def test_work_of_the_same_turn_runs_one_after_the_other(database: Database
 
     await database.write(lambda connection: add_project("P", connection))
 
-    await asyncio.gather(*(database.in_turn(count_up, 7) for _ in range(20)))
+    await asyncio.gather(*(database.put(count_up, turn=7) for _ in range(20)))
 
     assert await database.read(lambda connection: connection.scalar(select(projects.c.created_on))) == 20
 
@@ -151,8 +152,9 @@ async def test_reads_do_not_wait_for_a_write_under_way(sqlite: Database, tmp_pat
     other.close()
 
 
-class FullDisk(UnlimitedSpace):
+class FullDisk(FreeSpace):
     def __init__(self, path: Path, *, helps: bool) -> None:
+        super().__init__(Disk(), str(path), 0)
         self.asked = 0
         self.pages = 60
         self.database = Database(sqlite_url(str(path / "registry.db")), REGISTRY, self)

@@ -1,6 +1,7 @@
 """A node's caches, and their invalidation by changes of other nodes."""
 
 import asyncio
+import math
 import time
 from collections.abc import Awaitable, Callable
 
@@ -131,19 +132,19 @@ async def test_caches_are_believed_for_a_time_and_until_somebody_else_may_write(
     hub = Invalidations()
     cache = hub.new_cache(10)
     await cache.find("a", answer("value"))
-    assert hub.is_trusted
+    assert hub.validity.holds()
 
-    hub.trust(time.monotonic() + 60)
+    hub.validity.until = time.monotonic() + 60
     assert await cache.find("a", answer("other")) == "value"
     with monkeypatch.context() as later:
         now = time.monotonic()
         later.setattr(time, "monotonic", lambda: now + 61)
         assert await cache.find("a", answer("other")) == "other"
-    hub.trust(time.monotonic() + 60)
+    hub.validity.until = time.monotonic() + 60
     assert await cache.find("a", answer("other")) == "value"
 
-    hub.distrust()
+    hub.validity.until = -math.inf
 
-    assert not hub.is_trusted
+    assert not hub.validity.holds()
     assert await cache.find("a", answer("other")) == "other"
     assert len(cache) == 1  # what was learnt meanwhile is not kept

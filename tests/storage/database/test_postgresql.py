@@ -45,7 +45,7 @@ async def nodes(url: str) -> AsyncIterator[tuple[Registry, Registry]]:
 
 
 async def wait_until_trusted(registry: Registry) -> None:
-    await wait_until_async(lambda: registry._database.invalidations.is_trusted)
+    await wait_until_async(lambda: registry._database.invalidations.validity.holds())
 
 
 async def test_a_change_on_one_node_counts_on_the_other(nodes: tuple[Registry, Registry]) -> None:
@@ -119,7 +119,7 @@ async def test_a_node_that_does_not_listen_asks_the_database(nodes: tuple[Regist
     assert isinstance(store, PostgresStore)
     await store._listener.close()
 
-    assert not two._database.invalidations.is_trusted
+    assert not two._database.invalidations.validity.holds()
     await one.users.refresh_token(anna.id)
 
     assert await two.users.principal(str(anna.token)) is None
@@ -312,8 +312,8 @@ async def test_who_stands_still_in_its_turn_loses_it_and_has_another(nodes: tupl
             time.sleep(2.5)
         return connection.scalar(text("SELECT 1")) or 0
 
-    still = asyncio.ensure_future(one._database.in_turn(stands_still, 7))
+    still = asyncio.ensure_future(one._database.put(stands_still, turn=7))
     await began.wait()
-    assert await two._database.in_turn(lambda connection: connection.scalar(text("SELECT 2")), 7) == 2
+    assert await two._database.put(lambda connection: connection.scalar(text("SELECT 2")), turn=7) == 2
     assert await still == 1
     assert attempts == 2

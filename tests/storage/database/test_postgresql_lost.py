@@ -208,7 +208,7 @@ async def test_cut_nodes_trust_nothing(server: Postgres, database: str, linked_r
         link.hold()
         try:
             await other.users.refresh_token(anna.id)
-            await wait_until_async(lambda: not linked_registry._database.invalidations.is_trusted)
+            await wait_until_async(lambda: not linked_registry._database.invalidations.validity.holds())
         finally:
             link.restore()
         assert await linked_registry.users.principal(token) is None

@@ -288,7 +288,7 @@ def test_the_pages_together_are_the_list_from_the_newest_down(numbers: set[int],
         seen: list[int] = []
         token = ""
         for _ in range(len(numbers) + 1):
-            page = read_page(connection, select(items), items.c.number, PageRequest(size, token))
+            page = read_page(connection, select(items), items.c.number, PageRequest(size, token), None)
             assert page.total == len(numbers)
             assert len(page.items) <= size or size <= 0
             seen += [row.number for row in page.items]

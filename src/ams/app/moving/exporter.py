@@ -71,7 +71,7 @@ class _Exporting:
         for topic in topics:
             await self._write_log(topic, retentions.get(topic.id))
         standings = await self._standings({(each.project_id, each.name): each.id for each in topics})
-        there = [await self._cursors.lost_messages(each, {}) for each in await self._cursors.subscriptions()]
+        there = [await self._cursors.lost_messages(each, {}) for each in await self._cursors.places()]
         self._write([Lost(messages=await self._cursors.lost_in_all({}) - sum(there))])
         await self._registry.export_lines(self._write, standings, with_secrets=self._with_secrets)
         self._file.write(encode_line(End(counts=dict(self._counts))))

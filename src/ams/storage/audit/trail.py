@@ -242,11 +242,16 @@ class LineFile:
         self._path = path
         self._handle: int | None = None
         self._is_torn = False
-        self._unread: deque[_TrailReader] = deque()
+        self._unread: deque[int] = deque()  # files to read, oldest first; the last one is written to
+        self._position = self._ahead = 0  # in the oldest one: of the next line, and after the lines last returned
 
     def append(self, event: AuditEvent) -> None:
         """Append the line of an event. Raises `OSError`; readers skip a partial line."""
-        if self._handle is None or not self._is_still_named(self._handle):
+        try:
+            is_open = self._handle is not None and os.path.samestat(os.stat(self._path), os.fstat(self._handle))
+        except FileNotFoundError:  # log rotation renamed it
+            is_open = False
+        if not is_open:
             self.open()
         assert self._handle is not None
         line = (b"\n" if self._is_torn else b"") + encode_event(event)
@@ -263,7 +268,9 @@ class LineFile:
             os.close(self._handle)
         self._handle = handle
         self._is_torn = size > 0 and os.pread(handle, 1, size - 1) != b"\n"
-        self._unread.append(_TrailReader(os.dup(handle), position))
+        if not self._unread:
+            self._position = position
+        self._unread.append(os.dup(handle))
 
     def unread(self) -> list[AuditEvent]:
         """Return the next few hundred events, oldest first; empty if all were read. Raises `OSError`.
@@ -271,16 +278,28 @@ class LineFile:
         The same events are returned until `have_read`. Includes events of a renamed or removed file.
         """
         while self._unread:
-            events = self._unread[0].next()
+            events = self._read_oldest(self._unread[0])
             if events or len(self._unread) == 1:
                 return events
-            self._unread.popleft().close()
+            os.close(self._unread.popleft())
+            self._position = 0
         return []
+
+    def _read_oldest(self, handle: int) -> list[AuditEvent]:
+        if os.fstat(handle).st_size < self._position:  # truncated by somebody
+            self._position = 0
+        self._ahead = self._position
+        events: list[AuditEvent] = []
+        for line, end in _whole_lines(handle, self._position):
+            self._ahead = end
+            events.extend(_event(line))
+            if len(events) >= MAX_LINES_PER_READ:
+                break
+        return events
 
     def have_read(self) -> None:
         """Advance past the events last returned by `unread`."""
-        if self._unread:
-            self._unread[0].advance()
+        self._position = self._ahead
 
     def duplicate(self) -> int | None:
         """Return a duplicate handle, for a thread to sync and close; None if the file is not open."""
@@ -288,42 +307,11 @@ class LineFile:
 
     def close(self) -> None:
         """Close all files."""
-        for each in self._unread:
-            each.close()
-        self._unread.clear()
+        while self._unread:
+            os.close(self._unread.pop())
         if self._handle is not None:
             os.close(self._handle)
             self._handle = None
-
-    def _is_still_named(self, handle: int) -> bool:
-        try:
-            named = os.stat(self._path)
-        except FileNotFoundError:
-            return False
-        return os.path.samestat(named, os.fstat(handle))
-
-
-class _TrailReader:
-    def __init__(self, handle: int, position: int) -> None:
-        self._handle, self._position, self._ahead = handle, position, position
-
-    def next(self) -> list[AuditEvent]:
-        if os.fstat(self._handle).st_size < self._position:  # truncated by somebody
-            self._position = 0
-        self._ahead = self._position
-        events: list[AuditEvent] = []
-        for line, end in _whole_lines(self._handle, self._position):
-            self._ahead = end
-            events.extend(_event(line))
-            if len(events) >= MAX_LINES_PER_READ:
-                break
-        return events
-
-    def advance(self) -> None:
-        self._position = self._ahead
-
-    def close(self) -> None:
-        os.close(self._handle)
 
 
 def _whole_lines(handle: int, position: int) -> Iterator[tuple[bytes, int]]:

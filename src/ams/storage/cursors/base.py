@@ -73,9 +73,6 @@ class Cursors(Protocol):
     async def drop(self, subscription: SubscriptionId) -> None:
         """Remove a cursor, but keep its count of lost messages. An unknown subscription is no error."""
 
-    async def subscriptions(self) -> frozenset[SubscriptionId]:
-        """Return every subscription that has a cursor."""
-
     async def places(self) -> Mapping[SubscriptionId, TopicOffset]:
         """Return the stored offset of every cursor, without moving any, also if the topic is deleted."""
 

@@ -15,15 +15,8 @@ from typing import Protocol, Self
 import structlog
 from pyroaring import BitMap64
 
+from ams.core import errors
 from ams.core.clock import Clock, Milliseconds
-from ams.core.errors import (
-    OUTCOME_UNKNOWN,
-    CursorsUnavailable,
-    LogUnavailable,
-    OutcomeUnknown,
-    SubscriptionGone,
-    Unusable,
-)
 from ams.core.names import Offset, SubscriptionId, TopicId
 from ams.core.supervisor import Supervisor
 from ams.storage.cursors import acks, base
@@ -46,7 +39,7 @@ class Journal(Protocol):
     def read(self) -> Sequence[bytes]:
         """Return all stored bodies, the image first. Call once, after the start."""
 
-    def submit(self, body: bytes, ended: Callable[[LogUnavailable | None], None]) -> None:
+    def submit(self, body: bytes, ended: Callable[[errors.LogUnavailable | None], None]) -> None:
         """Store a body; the one before has ended. Raises `LogUnavailable` if the log has failed.
 
         Args:
@@ -84,15 +77,15 @@ class EmbeddedCursors:
         try:
             stored, cursors._gone = await asyncio.to_thread(rows.replay, journal.read())
         except ValueError as error:
-            raise Unusable(f"the log holds {error}; restore it or move it away") from error
+            raise errors.Unusable(f"the log holds {error}; restore it or move it away") from error
         cursors._settled_gone = cursors._gone
         cursors._load(stored, ends)
         journal.collect_by(cursors._collect)
         if cursors._group.rows:
             try:
                 await cursors._join_group()
-            except CursorsUnavailable as error:
-                raise Unusable("cursors beyond the end of their topics could not be moved back") from error
+            except errors.CursorsUnavailable as error:
+                raise errors.Unusable("cursors beyond the end of their topics could not be moved back") from error
         return cursors
 
     async def create(
@@ -119,9 +112,6 @@ class EmbeddedCursors:
         self._group.lost += entry.cursor.lost
         self._group.rows[subscription] = None
         await self._join_group()
-
-    async def subscriptions(self) -> frozenset[SubscriptionId]:
-        return frozenset(self._entries)
 
     async def places(self) -> Mapping[SubscriptionId, TopicOffset]:
         return {key: TopicOffset(entry.cursor.topic, entry.cursor.offset) for key, entry in self._entries.items()}
@@ -238,14 +228,14 @@ class EmbeddedCursors:
                 await asyncio.wait(self._writing.waiting)
         try:
             await self._journal.store_checkpoint()
-        except (OSError, LogUnavailable) as error:  # all is in the records of the log
+        except (OSError, errors.LogUnavailable) as error:  # all is in the records of the log
             log.warning("cursors.no_image", reason=str(error))
 
     def _entry(self, subscription: SubscriptionId) -> CursorState:
         try:
             return self._entries[subscription]
         except KeyError:
-            raise SubscriptionGone from None
+            raise errors.SubscriptionGone from None
 
     def _must_store(self, entry: CursorState, cursor: Cursor) -> bool:
         """Move in memory. Returns True if the caller must wait for the disk, for this or an earlier move."""
@@ -283,7 +273,7 @@ class EmbeddedCursors:
 
     def _join_group(self) -> asyncio.Future[None]:
         if self._has_failed:
-            raise CursorsUnavailable
+            raise errors.CursorsUnavailable
         waiter = self._loop.create_future()
         self._group.waiting.append(waiter)
         if self._writing is None and len(self._group.waiting) == 1:
@@ -302,7 +292,7 @@ class EmbeddedCursors:
         except Exception as error:  # any error: waiting callers must get a result
             self._undo_group(group, error)
 
-    def _end_group(self, group: CursorChangeGroup, error: LogUnavailable | None) -> None:
+    def _end_group(self, group: CursorChangeGroup, error: errors.LogUnavailable | None) -> None:
         if self._writing is not group:  # it was given up
             return
         try:
@@ -315,8 +305,8 @@ class EmbeddedCursors:
         written, self._writing = self._writing, None
         waiting, self._group = self._group, CursorChangeGroup()
         if written is not None:
-            written.end(CursorsUnavailable(OUTCOME_UNKNOWN))
-        waiting.end(CursorsUnavailable())
+            written.end(errors.CursorsUnavailable(errors.OUTCOME_UNKNOWN))
+        waiting.end(errors.CursorsUnavailable())
 
     def _settle_group(self, group: CursorChangeGroup) -> None:
         self._settled_gone += group.lost
@@ -325,7 +315,7 @@ class EmbeddedCursors:
         for subscription, row in group.rows.items():
             entry = self._on_disk(subscription)
             if entry is not None and row is not None:
-                entry.settle(row)
+                entry.settled, entry.disk = row.cursor, row
         for subscription, change in group.acks.items():
             entry = self._on_disk(subscription)
             if entry is not None:
@@ -340,7 +330,7 @@ class EmbeddedCursors:
 
     def _undo_group(self, group: CursorChangeGroup, error: Exception) -> None:
         """Undo a failed group, and all later changes, which may depend on it."""
-        is_unknown = isinstance(error, OutcomeUnknown)
+        is_unknown = isinstance(error, errors.OutcomeUnknown)
         reason = f"{type(error).__name__}: {error}"
         log.error("cursors.unavailable", reason=reason, cursors=len(group.rows), outcome_unknown=is_unknown)
         later, self._group = self._group, CursorChangeGroup()
@@ -354,7 +344,7 @@ class EmbeddedCursors:
         for failed in (group, later):
             self._gone -= failed.lost
             # Callers of the later group may have waited for a change in the failed one.
-            failed.end(CursorsUnavailable(OUTCOME_UNKNOWN) if is_unknown else CursorsUnavailable())
+            failed.end(errors.CursorsUnavailable(errors.OUTCOME_UNKNOWN) if is_unknown else errors.CursorsUnavailable())
         self._writing = None
 
     async def _collect(self) -> Bodies:

@@ -91,10 +91,6 @@ class CursorState:
             self.settled = self.cursor
         self.cursor, self.change = cursor, change
 
-    def settle(self, row: CursorRow) -> None:
-        """Note that a row is on disk."""
-        self.settled, self.disk = row.cursor, row
-
     def fall_back(self, disk: CursorRow) -> None:
         """Return to the state on disk, in a new generation that fences off hand-outs of the failed one."""
         self.cursor = self.settled = base.undo(self.settled, self.cursor)
@@ -129,8 +125,15 @@ def encode_group(group: CursorChangeGroup, before: Mapping[SubscriptionId, AckPr
     """Return the body of a group; `before` has the stored progress of the subscriptions in `group.acks`."""
     rows = [_encode_row(key, row) for key, row in group.rows.items() if row is not None]
     gone = [key for key, row in group.rows.items() if row is None]
-    changes = [(key, change) for key, change in group.acks.items() if change.progress is not None]
-    found = [entry for key, change in changes if (entry := _encode_entry(key, before.get(key), change)) is not None]
+    found = []
+    for key, (progress, is_anew) in group.acks.items():
+        known = before.get(key)
+        if progress is None:
+            continue
+        if is_anew or known is None or known.epoch != progress.epoch:
+            found.append(_StoredEntry(key, True, b"" if acks.is_empty(progress) else entries.image(progress)))
+        elif (data := entries.delta(known, progress)) is not None:
+            found.append(_StoredEntry(key, False, data))
     return msgspec.msgpack.encode(_GroupBody(rows, gone, lost, found))
 
 
@@ -176,15 +179,6 @@ def replay(bodies: Iterable[bytes]) -> tuple[dict[SubscriptionId, OnDisk], int]:
 def _encode_row(key: SubscriptionId, row: CursorRow) -> _StoredRow:
     topic, offset, generation, _, lost, _ = row.cursor
     return _StoredRow(key, topic, offset, generation, lost, row.sought, row.run)
-
-
-def _encode_entry(key: SubscriptionId, before: AckProgress | None, change: AckChange) -> _StoredEntry | None:
-    progress = change.progress
-    assert progress is not None
-    if change.anew or before is None or before.epoch != progress.epoch:
-        return _StoredEntry(key, True, b"" if acks.is_empty(progress) else entries.image(progress))
-    data = entries.delta(before, progress)
-    return None if data is None else _StoredEntry(key, False, data)
 
 
 def _decode_row(row: _StoredRow, found: Sequence[bytes]) -> OnDisk:

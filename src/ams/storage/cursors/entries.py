@@ -101,9 +101,7 @@ def replay_entries(start: AckProgress, entries: Sequence[bytes], number: int = 0
 
 def image(progress: AckProgress) -> bytes:
     """Encode the whole state."""
-    counts, marks = _gaps_of_failures(progress.failures), _lists_of_marks(progress.taken_back)
-    entry = _Entry(progress.epoch, encode_bitmap(progress.done), counts, progress.horizon, marks)
-    return _frame_entry(_IMAGE, entry)
+    return _encode_entry(_IMAGE, encode_bitmap(progress.done), progress)
 
 
 def delta(before: AckProgress, after: AckProgress) -> bytes | None:
@@ -114,12 +112,13 @@ def delta(before: AckProgress, after: AckProgress) -> bytes | None:
     horizon = after.horizon if after.horizon != before.horizon else None
     if not (added or failures or horizon or taken_back):
         return None
-    counts, marks = _gaps_of_failures(failures), _lists_of_marks(taken_back)
-    return _frame_entry(_DELTA, _Entry(after.epoch, _gaps(added), counts, horizon, marks))
+    changed = after._replace(failures=failures, horizon=horizon, taken_back=taken_back)
+    return _encode_entry(_DELTA, _gaps(added), changed)
 
 
-def _frame_entry(kind: bytes, entry: _Entry[Any]) -> bytes:
-    content = msgspec.msgpack.encode(entry)
+def _encode_entry(kind: bytes, done: bytes | list[int], progress: AckProgress) -> bytes:
+    counts, marks = _gaps_of_failures(progress.failures), _lists_of_marks(progress.taken_back)
+    content = msgspec.msgpack.encode(_Entry(progress.epoch, done, counts, progress.horizon, marks))
     return kind + _checksum(content) + content
 
 

@@ -32,7 +32,7 @@ from ams.storage.cursors import acks, base
 from ams.storage.cursors import postgresql_rows as rows
 from ams.storage.cursors.acks import AckProgress, AckUpdate
 from ams.storage.cursors.base import NO_HAND_OUT, Cursor, Oldest, Outstanding, Position, TopicOffset
-from ams.storage.cursors.postgresql_rows import CursorStanding, DatabaseTime, Moves, TableRow
+from ams.storage.cursors.postgresql_rows import CursorStanding, DatabaseTime, Moves, TableRow, TableRows
 from ams.storage.postgresql import Connection, Interrupted, ReconnectingConnection
 
 T = TypeVar("T")
@@ -41,11 +41,9 @@ log = structlog.get_logger("ams.cursors")
 Exists = Callable[[TopicId], Awaitable[bool]]
 Step = Callable[[V], tuple[V, Any]]  # returns the moved cursor and the answer, or raises an `AmsError`
 StandingStep = Callable[[CursorStanding], tuple[CursorStanding, T]]
-Read = Callable[[Connection, DatabaseTime, Iterable[SubscriptionId]], Awaitable[Mapping[SubscriptionId, TableRow[V]]]]
-Write = Callable[
-    [Connection, DatabaseTime, Moves[V], float], Awaitable[Mapping[SubscriptionId, TableRow[V]]]
-    # Writes rows whose versions are unchanged, within a number of seconds; returns the written rows.
-]
+Read = Callable[[Connection, DatabaseTime, Iterable[SubscriptionId]], Awaitable[TableRows[V]]]
+# Writes rows whose versions are unchanged, within a number of seconds; returns the written rows.
+Write = Callable[[Connection, DatabaseTime, Moves[V], float], Awaitable[TableRows[V]]]
 MAX_SEEN = 20_000  # cached rows; the whole cache is cleared when it is full
 MIN_OWN_MOVES = 4  # consecutive moves without another writer, after which the cached cursor is trusted
 
@@ -116,12 +114,7 @@ class Mover(Generic[V]):
     """Group commit of calls: collects them while one group is being written, then sends the next."""
 
     def __init__(
-        self,
-        connection: ReconnectingConnection,
-        time: DatabaseTime,
-        read: Read[V],
-        write: Write[V],
-        max_seen: int = MAX_SEEN,
+        self, connection: ReconnectingConnection, time: DatabaseTime, read: Read[V], write: Write[V], max_seen: int
     ) -> None:
         self._connection, self._time, self._read = connection, time, read
         self._write_rows, self._max_seen = write, max_seen
@@ -131,18 +124,10 @@ class Mover(Generic[V]):
         self._own_moves: dict[SubscriptionId, int] = {}  # in a row, of cursors in `_seen`
         self._running: asyncio.Task[None] | None = None
 
-    async def move(
-        self,
-        subscription: SubscriptionId,
-        step: Callable[[V], tuple[V, T]],
-        *,
-        series: int | None = None,
-        found: Callable[[V], Any] = lambda _: True,
-        refused: T | None = None,
-    ) -> T:
-        """Do one atomic step; return its answer when the move is stored. `CursorCall` explains the other arguments."""
+    async def move(self, subscription: SubscriptionId, step: Callable[[V], tuple[V, T]], **options: Any) -> T:
+        """Do one atomic step; return its answer when the move is stored. `CursorCall` explains the options."""
         give_up = self._loop.time() + postgresql.CALL_SECONDS
-        call = CursorCall(step, give_up, self._loop.create_future(), series, found, refused)
+        call = CursorCall(step, give_up, self._loop.create_future(), **options)
         self._waiting.setdefault(subscription, []).append(call)
         if self._running is None:
             self._running = asyncio.create_task(self._send_waiting(), name="ams-cursors-move")
@@ -152,10 +137,9 @@ class Mover(Generic[V]):
     def note_row(self, subscription: SubscriptionId, row: TableRow[V]) -> None:
         """Cache a row that was read, unless the cached one is newer."""
         known = self._seen.get(subscription)
-        if known is not None and known.stems_from(row.version):
-            return
-        self._own_moves.pop(subscription, None)
-        self._remember(subscription, row)
+        if known is None or not known.stems_from(row.version):
+            self._own_moves.pop(subscription, None)
+            self._remember(subscription, row)
 
     def expected_value(self, subscription: SubscriptionId) -> V | None:
         """Return the cached cursor if lately no other process moved it, else None."""
@@ -215,9 +199,8 @@ class Mover(Generic[V]):
             await self._write(moving, give_up)
 
     async def _write(self, moving: Mapping[SubscriptionId, AppliedCalls[V]], give_up: float) -> None:
-        moves = {each: (made.before, made.after) for each, made in moving.items()}
+        moves, put = {each: (made.before, made.after) for each, made in moving.items()}, self._write_rows
         try:
-            put = self._write_rows
             written = await self._connection.run(lambda link, left: put(link, self._time, moves, left), give_up)
         except Interrupted:
             for made in moving.values():
@@ -242,7 +225,7 @@ class Mover(Generic[V]):
                 self._waiting[subscription] = left + self._waiting.get(subscription, [])
 
 
-def _fold_calls(calls: Calls[V], known: Mapping[SubscriptionId, TableRow[V]]) -> dict[SubscriptionId, AppliedCalls[V]]:
+def _fold_calls(calls: Calls[V], known: TableRows[V]) -> dict[SubscriptionId, AppliedCalls[V]]:
     return {each: apply_calls(known[each], waiting) for each, waiting in calls.items() if each in known}
 
 
@@ -255,7 +238,7 @@ class PostgresCursors:
         self._moving = ReconnectingConnection(conninfo, self._begin_moving)
         self._settling = ReconnectingConnection(conninfo, self._begin_moving)
         self._rows: BatchedRequest[SubscriptionId, TableRow[Cursor]] = BatchedRequest(self._read_rows, MAX_SEEN)
-        self._mover = Mover(self._moving, time, rows.read_cursors, rows.write_cursors)
+        self._mover = Mover(self._moving, time, rows.read_cursors, rows.write_cursors, MAX_SEEN)
         self._settler = Mover(self._settling, time, rows.read_standings, rows.write_standings, rows.MAX_STANDINGS_SEEN)
         self._asking: set[asyncio.Task[Any]] = set()
 
@@ -309,18 +292,12 @@ class PostgresCursors:
         await self._ask(dropping)
         self._forget(subscription)
 
-    async def subscriptions(self) -> frozenset[SubscriptionId]:
-        return frozenset([row[0] for row in await self._all("SELECT subscription FROM cursors")])
-
     async def places(self) -> Mapping[SubscriptionId, TopicOffset]:
-        found = await self._all('SELECT subscription, topic, "offset" FROM cursors')
-        return {subscription: TopicOffset(TopicId(topic.bytes), offset) for subscription, topic, offset in found}
-
-    async def _all(self, statement: str) -> list[tuple[Any, ...]]:
         async def attempt(connection: Connection, _: float) -> list[tuple[Any, ...]]:
-            return await (await connection.execute(statement)).fetchall()
+            return await (await connection.execute('SELECT subscription, topic, "offset" FROM cursors')).fetchall()
 
-        return await self._ask(self._reading.insist(attempt))
+        found = await self._ask(self._reading.insist(attempt))
+        return {subscription: TopicOffset(TopicId(topic.bytes), offset) for subscription, topic, offset in found}
 
     async def position(self, subscription: SubscriptionId, topic: TopicId) -> Position:
         """Return where the cursor stands now, also if another node has just moved it.
@@ -347,8 +324,7 @@ class PostgresCursors:
         return standing.lost + acks.count_lost(standing.progress, kept_from)
 
     async def lost_in_all(self, oldest: Oldest, least: int = 0) -> int:
-        counting = self._reading.insist(lambda link, _: rows.lost_in_all(link, self._time, oldest, least))
-        return await self._ask(counting)
+        return await self._ask(self._reading.insist(lambda link, _: rows.lost_in_all(link, self._time, oldest, least)))
 
     async def retain(self, subscription: SubscriptionId, generation: int, oldest: Offset) -> Position:
         def step(standing: CursorStanding) -> tuple[CursorStanding, Position]:

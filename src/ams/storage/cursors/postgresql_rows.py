@@ -161,6 +161,7 @@ class TableRow(NamedTuple, Generic[V]):
         return 0 <= self.version - series < SERIES_VERSIONS
 
 
+TableRows = Mapping[SubscriptionId, TableRow[V]]
 Moves = Mapping[SubscriptionId, tuple[TableRow[V], TableRow[V]]]  # rows as read, and as they shall become
 
 
@@ -176,7 +177,7 @@ async def ask_time(connection: Connection, time: DatabaseTime) -> None:
 
 async def read_cursors(
     connection: Connection, time: DatabaseTime, subscriptions: Iterable[SubscriptionId]
-) -> dict[SubscriptionId, TableRow[Cursor]]:
+) -> TableRows[Cursor]:
     """Return the rows of subscriptions; those without a cursor are left out."""
     found = await _fetch(connection, time, _READ_CURSORS, (list(subscriptions),))
     known: dict[SubscriptionId, TableRow[Cursor]] = {}
@@ -188,7 +189,7 @@ async def read_cursors(
 
 async def write_cursors(
     connection: Connection, time: DatabaseTime, moves: Moves[Cursor], seconds: float
-) -> dict[SubscriptionId, TableRow[Cursor]]:
+) -> TableRows[Cursor]:
     """Write rows whose version is unchanged; return the written ones."""
     subscriptions = sorted(moves)
     before, after = zip(*(moves[each] for each in subscriptions), strict=True)
@@ -212,14 +213,8 @@ async def create(
     connection: Connection, time: DatabaseTime, subscription: SubscriptionId, row: TableRow[Cursor], seconds: float
 ) -> bool:
     """Create or replace a row; return whether that was done in time."""
-    values = {
-        "subscription": subscription,
-        "topic": topic_id_text(row.value.topic),
-        "offset": row.value.offset,
-        "lost": row.value.lost,
-        "version": row.version,
-        "expires": time.after(seconds),
-    }
+    place = {"topic": topic_id_text(row.value.topic), "offset": row.value.offset, "lost": row.value.lost}
+    values = {**place, "subscription": subscription, "version": row.version, "expires": time.after(seconds)}
     return (await connection.execute(_CREATE, values)).rowcount == 1
 
 
@@ -298,7 +293,7 @@ def raise_floor(standing: CursorStanding, oldest: Offset) -> CursorStanding:
 
 async def read_standings(
     connection: Connection, time: DatabaseTime, subscriptions: Iterable[SubscriptionId]
-) -> dict[SubscriptionId, TableRow[CursorStanding]]:
+) -> TableRows[CursorStanding]:
     """Return the standings of subscriptions; those without a cursor are left out."""
     found = await _fetch(connection, time, _READ_STANDINGS, (list(subscriptions),), binary=True)
     rows: dict[SubscriptionId, TableRow[CursorStanding]] = {}
@@ -313,7 +308,7 @@ async def read_standings(
 
 async def write_standings(
     connection: Connection, time: DatabaseTime, moves: Moves[CursorStanding], seconds: float
-) -> dict[SubscriptionId, TableRow[CursorStanding]]:
+) -> TableRows[CursorStanding]:
     """Write standings whose version is unchanged; return the written ones."""
     subscriptions = sorted(moves)
     after: dict[SubscriptionId, TableRow[CursorStanding]] = {}

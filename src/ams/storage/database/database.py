@@ -90,16 +90,13 @@ class Database:
         """
         return await self._finish_write(self._store.write(work, forgets, large=large, grows=grows), forgets)
 
-    async def put(self, work: Work[T], *, grows: bool = False) -> T:
-        """Run one idempotent statement and commit it; cheaper than `write`. Raises as `write`."""
-        return await self._finish_write(self._store.put(work, grows=grows))
+    async def put(self, work: Work[T], *, grows: bool = False, turn: int | None = None) -> T:
+        """Run work and commit it; cheaper than `write`. Raises as `write`. It may run again after it was committed.
 
-    async def in_turn(self, work: Work[T], turn: int) -> T:
-        """Run work and commit it; work of the same `turn` (lock key) runs on one node at a time. Raises as `write`.
-
-        Cheaper than `write` for work that often conflicts with itself. It may run again after it was committed.
+        Without a `turn` (lock key) it is one statement. Work of the same turn, which often conflicts with itself, runs
+        on one node at a time.
         """
-        return await self._finish_write(self._store.in_turn(work, turn))
+        return await self._finish_write(self._store.put(work, grows=grows, turn=turn))
 
     async def require_room(self) -> None:
         """Raise `RegistryUnavailable` while growth is refused; to check before creating something elsewhere."""
@@ -108,7 +105,7 @@ class Database:
     @property
     def away(self) -> str | None:
         """Known reason why the database is unavailable; None if available, as always for SQLite."""
-        return None if self.invalidations.is_trusted else "PostgreSQL does not answer"
+        return None if self.invalidations.validity.holds() else "PostgreSQL does not answer"
 
     async def run_long(self, work: Work[T], *, waits: bool = True) -> T:
         """Run work on a whole database that no node serves, or migrate it: once, one at a time, without time limit.

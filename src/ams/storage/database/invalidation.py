@@ -9,6 +9,7 @@ are used only while the node surely receives all changes (`CacheValidity`). Othe
 import math
 import time
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
 import msgspec
@@ -19,13 +20,11 @@ FOREVER = math.inf
 MAX_CACHED_RECORDS = 50_000  # of each kind, as projects, topics, users by their tokens
 
 
+@dataclass(slots=True)
 class CacheValidity:
     """Time (`time.monotonic`) until which entries may be used; unlimited where no other process writes."""
 
-    __slots__ = ("until",)
-
-    def __init__(self, until: float = FOREVER) -> None:
-        self.until = until
+    until: float = FOREVER
 
     def holds(self) -> bool:
         """Return whether entries may be used now."""
@@ -82,8 +81,6 @@ SUBSCRIPTION = "subscription"  # a subscription; keys: its project's identity, a
 SCHEMA = "schema"  # a schema attached to topics; key: its identity
 ISSUERS = "issuers"  # all issuers, and verified tokens of theirs; no keys
 
-_decoder = msgspec.json.Decoder(list[str])
-
 
 class Invalidation(NamedTuple):
     """One or more cache entries to drop."""
@@ -99,8 +96,8 @@ class Invalidation(NamedTuple):
     def read(cls, text: str) -> Self | None:
         """Parse the result of `text`; None if malformed."""
         try:
-            kind, *keys = _decoder.decode(text)
-        except (msgspec.DecodeError, ValueError):  # ValueError: an empty list
+            kind, *keys = msgspec.json.decode(text, type=list[str])
+        except ValueError:  # also for an empty list
             return None
         return cls(kind, tuple(keys))
 
@@ -109,14 +106,14 @@ class Invalidations:
     """Hub that makes caches and applies the invalidations of all writers."""
 
     def __init__(self) -> None:
-        self._trust = CacheValidity()
+        self.validity = CacheValidity()  # of all caches; over while changes of other nodes are not received
         self._caches: list[Cache[Any, Any]] = []
         self._kinds: dict[str, list[Callable[..., None]]] = {}
         self.generation = 0  # grows with each invalidation: results derived from caches are valid while it is unchanged
 
     def new_cache(self, size: int = MAX_CACHED_RECORDS, weigh: Callable[[Any], int] | None = None) -> Cache[Any, Any]:
         """Make a cache that is used only while changes are received (`LruCache`)."""
-        cache: Cache[Any, Any] = Cache(size, weigh, self._trust)
+        cache: Cache[Any, Any] = Cache(size, weigh, self.validity)
         self._caches.append(cache)
         return cache
 
@@ -138,16 +135,3 @@ class Invalidations:
         self.generation += 1
         for cache in self._caches:
             cache.forget_where(lambda _key, _value: True)
-
-    def distrust(self) -> None:
-        """Disable all caches until `trust` is called, as changes of other nodes are not received yet."""
-        self._trust.until = -math.inf
-
-    def trust(self, until: float) -> None:
-        """Enable the caches until `until` (`time.monotonic`)."""
-        self._trust.until = until
-
-    @property
-    def is_trusted(self) -> bool:
-        """Return whether the caches are enabled now."""
-        return self._trust.holds()

@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Generic, NamedTuple, TypeVar
 
 import psycopg
+from psycopg import errors
 from sqlalchemy import Connection, Engine, create_engine, delete, event, func, insert, select, text
 from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
@@ -50,7 +51,6 @@ _LOCK_TABLES = text(f"SELECT pg_advisory_xact_lock({0x616D735F72656769})")  # "a
 # The server ends a transaction that idles for a second with this lock, as others wait for it.
 _TURN = text("SELECT set_config('idle_in_transaction_session_timeout', '1000', true), pg_advisory_xact_lock(:turn)")
 _TRY_ALONE = text("SELECT pg_try_advisory_xact_lock(:serving)")
-_ENCODING = text("SELECT current_setting('server_encoding')")
 _NOTIFY = text("SELECT pg_notify(:channel, :payload)")
 _TRANSACTION_ID = text("SELECT CAST(pg_current_xact_id() AS text)")
 _TRANSACTION_STATE = text("SELECT pg_xact_status(CAST(CAST(:number AS text) AS xid8))")
@@ -60,10 +60,6 @@ _NO_LIMITS = text(
 )
 _SET_TIMEOUT = text("SELECT set_config('statement_timeout', :milliseconds, true)")
 
-# SQLSTATEs.
-_LOCK_TIMEOUT = "55P03"
-_FOREIGN_KEY_VIOLATION = "23503"
-_UNKNOWN_TRANSACTION = "22023"  # a transaction id in the future
 _LOCKED_BY_OTHERS = RuntimeError("a node makes or migrates tables, or an import or export is at work")
 
 
@@ -78,7 +74,7 @@ class CommitAttempt(NamedTuple, Generic[T]):
 class Write(Generic[T]):
     """State of a write over all its attempts; it is committed at most once."""
 
-    def __init__(self, work: Work[T], forgets: Sequence[Invalidation], *, large: bool = False) -> None:
+    def __init__(self, work: Work[T], forgets: Sequence[Invalidation], *, large: bool) -> None:
         self.work, self.forgets, self.large = work, forgets, large
         self.asked: CommitAttempt[T] | None = None  # attempt that may be committed
         self.refused = False  # an attempt violated a constraint
@@ -113,13 +109,13 @@ class PostgresStore:
             raise RegistryUnavailable from error
 
         def after_others(connection: Connection) -> T:
-            if connection.scalar(_ENCODING) != "UTF8":
+            if connection.scalar(text("SHOW server_encoding")) != "UTF8":
                 raise Unusable(f"the {self._schema.what}'s database must have the encoding UTF8")
             if not waits:
                 try:
                     connection.execute(_LOCK_TABLES)  # the lock is reentrant
                 except DBAPIError as error:
-                    if driver_error(error).sqlstate != _LOCK_TIMEOUT:
+                    if not isinstance(error.orig, errors.LockNotAvailable):
                         raise
                     raise RegistryUnavailable from _LOCKED_BY_OTHERS
             with more_time(connection):
@@ -134,19 +130,17 @@ class PostgresStore:
     async def read(self, work: Work[T]) -> T:
         return await self._in_pool(self._readers, self._execute, work, _BEGIN_READ)
 
-    async def put(self, work: Work[T], *, grows: bool = False) -> T:
-        return await self._in_pool(self._putters, self._execute, work, _AUTOCOMMIT)
+    async def put(self, work: Work[T], *, grows: bool = False, turn: int | None = None) -> T:
+        if turn is None:
+            return await self._in_pool(self._putters, self._execute, work, _AUTOCOMMIT)
 
-    async def in_turn(self, work: Work[T], turn: int) -> T:
         def after_others(connection: Connection) -> T:
             connection.execute(_TURN, {"turn": turn})
             return work(connection)
 
         return await self._in_pool(self._putters, self._execute, after_others, _BEGIN_IN_TURN)
 
-    async def write(
-        self, work: Work[T], forgets: Sequence[Invalidation], *, large: bool = False, grows: bool = True
-    ) -> T:
+    async def write(self, work: Work[T], forgets: Sequence[Invalidation], *, large: bool, grows: bool) -> T:
         """Run work, commit it once, and invalidate caches of other nodes. Ignores `grows`: the disk is the server's."""
         write = Write(work, forgets, large=large)
         try:
@@ -169,7 +163,7 @@ class PostgresStore:
                 raise Unusable(f"other services use this {self._schema.what}; stop them first")
             return work(connection)
 
-        return await self.write(require_alone, (), large=True)
+        return await self.write(require_alone, (), large=True, grows=False)
 
     async def require_room(self) -> None:
         """Do nothing: the disk is the server's."""
@@ -253,7 +247,7 @@ class PostgresStore:
             if connection.scalar(_TRANSACTION_STATE, {"number": asked.number}) == "in progress":
                 raise TransientFailure(away=False, since=time.monotonic())
         except DBAPIError as error:
-            if driver_error(error).sqlstate != _UNKNOWN_TRANSACTION:
+            if not isinstance(error.orig, errors.InvalidParameterValue):  # a transaction id in the future
                 raise
         outcomes = self._schema.outcomes
         return connection.scalar(select(outcomes.c.id).where(outcomes.c.id == asked.mark)) is not None
@@ -277,8 +271,8 @@ def _translate_errors(schema: DatabaseSchema, write: Write[T] | None = None) -> 
         if write is not None and not write.refused:
             write.refused = True
             raise TransientFailure(away=False, since=began) from error
-        name = cause.diag.constraint_name or ""
-        raise broken_rule(error, schema, foreign=cause.sqlstate == _FOREIGN_KEY_VIOLATION, constraint=name) from error
+        is_foreign, name = isinstance(cause, errors.ForeignKeyViolation), cause.diag.constraint_name or ""
+        raise broken_rule(error, schema, foreign=is_foreign, constraint=name) from error
     except SQLAlchemyError as error:
         raise unavailable(error) from error
 
@@ -423,7 +417,7 @@ class Listener:
         self._to, self._schema, self._invalidations = to, schema, invalidations
         self._listening: asyncio.Task[None] | None = None
         self._pauses = Pauses(postgresql.RECONNECT_BACKOFF)
-        invalidations.distrust()
+        invalidations.validity.until = -math.inf
 
     def start(self) -> None:
         """Start to listen; caches are disabled until it is connected."""
@@ -431,12 +425,9 @@ class Listener:
 
     async def close(self) -> None:
         """Stop listening."""
-        if self._listening is None:
-            return
-        self._listening.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._listening
-        self._listening = None
+        if self._listening is not None:
+            self._listening.cancel()
+            await asyncio.gather(self._listening, return_exceptions=True)
 
     async def _keep_listening(self) -> None:
         said = ""
@@ -465,7 +456,7 @@ class Listener:
                 sent = time.monotonic()
                 with limit_time(connection, LISTENING_SILENCE_SECONDS):
                     await connection.execute("SELECT 1")
-                self._invalidations.trust(sent + TRUST_SECONDS)
+                self._invalidations.validity.until = sent + TRUST_SECONDS
                 # Notifications received with the answer are applied now, before any other task runs.
                 async for said in connection.notifies(timeout=PROBE_SECONDS):
                     forget = Invalidation.read(said.payload)
@@ -474,5 +465,5 @@ class Listener:
                     else:
                         self._invalidations.apply([forget])
         finally:
-            self._invalidations.distrust()
+            self._invalidations.validity.until = -math.inf
             await connection.close()

@@ -16,13 +16,12 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-import structlog
 from sqlalchemy import Connection, Engine, Index, UniqueConstraint, create_engine, event, make_url
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from ams.core.errors import OUTCOME_UNKNOWN, RegistryUnavailable, Unusable
 from ams.storage.database.invalidation import Invalidation
-from ams.storage.database.schema import DatabaseSchema, Work, broken_rule, driver_error, in_thread, unavailable
+from ams.storage.database.schema import DatabaseSchema, Work, broken_rule, driver_error, in_thread, logger, unavailable
 from ams.storage.files import Disk, make_private
 from ams.storage.free_space import FreeSpace
 
@@ -31,9 +30,6 @@ T = TypeVar("T")
 DISK_FULL_ERROR = "Backend Error"  # same text as that of the log
 ROOM_IN_FILE = 4 * 2**20  # with so many bytes in free pages the file need not grow: more than any request needs
 READERS = 2  # threads; few, as caches serve the hot paths
-
-logger = structlog.get_logger("ams.registry")
-
 
 EMPTY_COMMIT = "PRAGMA user_version = 0"  # writes a page without changing anything: the version is always 0
 
@@ -91,25 +87,13 @@ class SqliteStore:
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="registry-writer")
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="registry-reader")
 
-    async def run_long(self, work: Work[T], *, waits: bool) -> T:
-        return await self.put(work)
-
     async def read(self, work: Work[T]) -> T:
         return await in_thread(self._readers, self._attempt, work, "BEGIN")
 
-    async def write(
-        self, work: Work[T], forgets: Sequence[Invalidation], *, large: bool = False, grows: bool = True
-    ) -> T:
-        return await self.put(work, grows=grows)
-
-    async def put(self, work: Work[T], *, grows: bool = False) -> T:
+    async def put(self, work: Work[T], _: Sequence[Invalidation] = (), *, grows: bool = False, **__: object) -> T:
         return await in_thread(self._writer, self._attempt_write, work, grows)
 
-    async def in_turn(self, work: Work[T], turn: int) -> T:
-        return await self.put(work)
-
-    async def alone(self, work: Work[T]) -> T:
-        return await self.put(work)
+    run_long = alone = write = put  # one thread writes: any work there is alone
 
     async def require_room(self) -> None:
         await in_thread(self._readers, self._require_room)

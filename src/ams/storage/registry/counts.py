@@ -147,8 +147,8 @@ def add_to_project(connection: sa.Connection, last: Sequence[TallyStep]) -> None
 _TALLIES: sa.Select[Any] = (
     sa.select(topics.c.id, topics.c.project_id, projects.c.name.label("project"), topics.c.name, topics.c.created_on)
     .add_columns(*(each for each in topic_tallies.c if each.name != "topic_id"))
-    .join(projects, projects.c.id == topics.c.project_id)
-    .outerjoin(topic_tallies, topic_tallies.c.topic_id == topics.c.id)
+    .join(projects)
+    .outerjoin(topic_tallies)
 )
 
 _OF_TOPICS = """
@@ -270,13 +270,9 @@ def _count_entries(connection: sa.Connection, resources: sa.Table, access: sa.Ta
     counts = {row.user_id: row.lists for row in connection.execute(counted)}
     if not counts:
         return []
-    names = (
-        sa.select(users.c.id, users.c.name)
-        .join(memberships, memberships.c.user_id == users.c.id)
-        .where(memberships.c.project_id == project, users.c.id.in_(among(connection, counts)))
-        .order_by(memberships.c.number)
-    )
-    return [(name, counts[user]) for user, name in connection.execute(names)]
+    is_listed = users.c.id.in_(among(connection, counts))
+    names = sa.select(users.c.id, users.c.name).join(memberships).where(memberships.c.project_id == project, is_listed)
+    return [(name, counts[user]) for user, name in connection.execute(names.order_by(memberships.c.number))]
 
 
 def _activity() -> sa.CompoundSelect[Any]:

@@ -9,7 +9,7 @@ import msgspec
 from sqlalchemy import Connection, Row, Select, Table, delete, insert, select
 
 from ams.core.clock import Milliseconds
-from ams.core.names import Offset, SubscriptionId, TokenId, TopicId, UserId, new_uuid, topic_id, topic_id_text
+from ams.core.names import SubscriptionId, TokenId, TopicId, UserId, new_uuid, topic_id, topic_id_text
 from ams.core.offsets import Range, bitmap_of, encode_bitmap, ranges_of
 from ams.core.public_keys import PublicKey
 from ams.core.push_config import AUTOGEN, HTTP_ENDPOINT, PushConfig
@@ -28,17 +28,6 @@ S = TypeVar("S", bound=msgspec.Struct)
 Name = tuple[str, str]  # the name of a project, and of something in it
 
 _FETCH = {"yield_per": 1000}  # rows fetched at a time, to bound memory
-
-
-class _Tallies(NamedTuple):
-    table: Table
-    owner: str
-    last: str
-    before: str
-
-
-_OF_TOPICS = _Tallies(tables.topic_tallies, "topic_id", "last_publish", "previous_publish")
-_OF_SUBSCRIPTIONS = _Tallies(tables.subscription_tallies, "subscription_id", "last_pull", "previous_pull")
 
 
 class CursorPosition(NamedTuple):
@@ -101,7 +90,7 @@ class Contents:
         days = tables.daily_messages
         return _line(
             kinds.Topic, row, authorized=self._names_on_list(tables.topic_access, row.id),
-            tally=self._tally(_OF_TOPICS, row.id), days=self._days(days, days.c.topic_id == row.id),
+            tally=self._tally(tables.topic_tallies, row.id), days=self._days(days, days.c.topic_id == row.id),
             deleted_schema=row.deleted_schema or "", schema=row.schema_name, schema_encoding=row.encoding or "",
         )  # fmt: skip
 
@@ -114,7 +103,7 @@ class Contents:
             kinds.Subscription, row, push=config, push_secrets=self._push_secrets(row.id),
             authorized=self._names_on_list(tables.subscription_access, row.id),
             offset=standing.offset, lost=standing.lost, done=tuple(standing.done),
-            tally=self._tally(_OF_SUBSCRIPTIONS, row.id),
+            tally=self._tally(tables.subscription_tallies, row.id),
         )  # fmt: skip
 
     def _issuer(self, row: Row[Any]) -> Line:
@@ -131,19 +120,19 @@ class Contents:
         opened = ((secrets.open_push(row.sealed, subscription), row.until) for row in rows)
         return tuple(kinds.PushSecret(secret=secret, until=until) for secret, until in opened)
 
-    def _tally(self, tallies: _Tallies, owner: str) -> kinds.Tally | None:
-        query = select(tallies.table).where(tallies.table.c[tallies.owner] == owner)
-        row = self._connection.execute(query).first()
+    def _tally(self, tallies: Table, owner: str) -> kinds.Tally | None:
+        row = self._connection.execute(select(tallies).where(tallies.c[0] == owner)).first()
         if row is None:
             return None
-        return _line(kinds.Tally, row, last=getattr(row, tallies.last), before=getattr(row, tallies.before))
+        *_, last, before = row
+        return _line(kinds.Tally, row, last=last, before=before)
 
     def _days(self, table: Table, condition: Any) -> tuple[kinds.Day, ...]:
         query = select(table.c.day, table.c.messages, table.c.bytes).where(condition).order_by(table.c.day)
         return tuple(kinds.Day(*row) for row in self._connection.execute(query))
 
     def _names_on_list(self, access: Table, resource: str) -> tuple[str, ...]:
-        query = select(tables.users.c.name).join(access, access.c.user_id == tables.users.c.id)
+        query = select(tables.users.c.name).join(access)
         query = query.where(access.c.resource_id == resource).order_by(access.c.position)
         return tuple(self._connection.scalars(query))
 
@@ -216,7 +205,7 @@ class RegistryImport:
         self._users: dict[str, str] = {}
         self._projects: dict[str, str] = {}
         self._schemas: dict[Name, str] = {}
-        self._topics: dict[Name, str] = {}
+        self.topics: dict[Name, TopicId] = {}  # topics added
 
     @singledispatchmethod
     def add(self, line: Line) -> None:
@@ -252,7 +241,8 @@ class RegistryImport:
     def _(self, line: kinds.Topic) -> None:
         name = (line.project, line.name)
         log = self._logs.get(name)
-        identity = self._topics[name] = topic_id_text(log.topic) if log else line.id or new_uuid()
+        identity = topic_id_text(log.topic) if log else line.id or new_uuid()
+        self.topics[name] = topic_id(identity)
         self._insert_line(line, id=identity, deleted_schema=line.deleted_schema or None)
         if log and log.bytes:  # used by the log on Kafka (`ams.storage.registry.idempotency`)
             self._insert(tables.topic_sizes, topic_id=identity, bytes=log.bytes)
@@ -264,7 +254,7 @@ class RegistryImport:
             )  # fmt: skip
         self._insert_access(tables.topic_access, identity, line.authorized)
         self._insert_days(tables.daily_messages, line.days, topic_id=identity)
-        self._insert_tally(_OF_TOPICS, identity, line.tally)
+        self._insert_tally(tables.topic_tallies, identity, line.tally)
 
     @add.register
     def _(self, line: kinds.Subscription) -> None:
@@ -275,16 +265,15 @@ class RegistryImport:
             values = {"subscription_id": identity, "created_on": self._now, "until": each.until}
             self._insert(tables.push_secrets, sealed=secret, **values)
         self._insert_access(tables.subscription_access, identity, line.authorized)
-        self._insert_tally(_OF_SUBSCRIPTIONS, identity, line.tally)
-        topic = self._topics.get((line.project, line.topic))
+        self._insert_tally(tables.subscription_tallies, identity, line.tally)
         if line.parallel is None or not line.parallel.detached:  # a detached one has no cursor
-            place = topic_id(topic) if topic else None
-            self.cursors.append(ImportedCursor(identity, place, line.offset, line.lost, _ranges(line.done)))
+            topic = self.topics.get((line.project, line.topic))
+            self.cursors.append(ImportedCursor(identity, topic, line.offset, line.lost, line.done))
 
     @add.register
     def _(self, line: kinds.Snapshot) -> None:
-        done = encode_bitmap(bitmap_of(_ranges(line.done)))
-        self._insert_line(line, topic_id=self._topics[line.project, line.topic], done=done)
+        topic = topic_id_text(self.topics[line.project, line.topic])
+        self._insert_line(line, topic_id=topic, done=encode_bitmap(bitmap_of(line.done)))
 
     @add.register
     def _(self, line: kinds.Registration) -> None:
@@ -305,11 +294,6 @@ class RegistryImport:
         identity = line.id or new_uuid()
         values = self._origin(line, tables.issuers) | columns(self._secrets, issuer_on(line), identity)
         self._insert(tables.issuers, id=identity, **values)
-
-    @property
-    def topics(self) -> Mapping[Name, TopicId]:
-        """Added topics by name."""
-        return {name: topic_id(identity) for name, identity in self._topics.items()}
 
     def _insert_line(self, line: Line, **more: Any) -> None:
         """Insert the row of a line; columns are the fields of the same name, except those in `more`."""
@@ -341,12 +325,10 @@ class RegistryImport:
     def _insert_days(self, table: Table, days: Iterable[kinds.Day], **owner: str) -> None:
         self._insert_all(table, [{**owner, **day._asdict()} for day in days])
 
-    def _insert_tally(self, tallies: _Tallies, owner: str, tally: kinds.Tally | None) -> None:
-        if tally is None:
-            return
-        values = {tallies.owner: owner, tallies.last: tally.last, tallies.before: tally.before}
-        counts = {"messages": tally.messages, "bytes": tally.bytes, "last_messages": tally.last_messages}
-        self._insert(tallies.table, **values, **counts)
+    def _insert_tally(self, tallies: Table, owner: str, tally: kinds.Tally | None) -> None:
+        if tally is not None:  # the columns are the owner, and the fields of a tally in their order
+            values = (owner, *msgspec.structs.astuple(tally))
+            self._insert(tallies, **dict(zip(tallies.c.keys(), values, strict=True)))
 
     def _insert_access(self, table: Table, resource: str, names: Iterable[str]) -> None:
         users = enumerate(self._users[name] for name in names)
@@ -359,10 +341,6 @@ class RegistryImport:
     def _time(self, *given: int | None) -> int:
         """Return the first given time, else the time of the import."""
         return next((each for each in given if each is not None), self._now)
-
-
-def _ranges(pairs: Iterable[tuple[int, int]]) -> list[Range]:
-    return [(Offset(begin), Offset(end)) for begin, end in pairs]
 
 
 def _with_secrets(config: PushConfig | None) -> PushConfig | None:

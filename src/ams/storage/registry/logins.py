@@ -6,11 +6,9 @@ bindings survive the deletion of the issuer. Issuers here are those created over
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from typing import Any
 
 import msgspec
-import structlog
 from sqlalchemy import ColumnElement, Connection, Insert, Row, delete, insert, select, update
 
 from ams.core.clock import Milliseconds
@@ -23,13 +21,12 @@ from ams.core.versions import ANY_VERSION, Precondition
 from ams.storage import export_format
 from ams.storage.database.database import first
 from ams.storage.database.invalidation import ISSUERS, PRINCIPAL, Cache, Invalidation
+from ams.storage.database.schema import logger
 from ams.storage.registry.records import Binding, KeyHolder, NamedToken, Principal, User, UserDetails
 from ams.storage.registry.statements import Records, RegistryContext, Statement, existing, record, with_user_and_creator
 from ams.storage.registry.tables import TAKEN, bindings, issuers, named_tokens, users
 from ams.storage.registry.users import Roles, UserRecords, bound_principal, key_holder, put_memberships, roles_to_change
 from ams.storage.secrets import Secrets, new_token, token_hash
-
-logger = structlog.get_logger("ams.registry")
 
 
 class NamedTokenRecords(Records):
@@ -120,7 +117,6 @@ def _named_token(row: Row[Any]) -> NamedToken:
 
 FIRST_LOGIN = BindingName("first-login")  # name of the binding created with its user
 
-_IDENTITY_TAKEN = TAKEN["bindings_issuer_unique"]
 _Identity = tuple[str, str]
 
 
@@ -181,7 +177,8 @@ class BindingRecords(Records):
         except AlreadyExists as taken:
             if await self._read_principal(issuer, subject) is None:
                 raise
-            raise AlreadyExists(_IDENTITY_TAKEN) from taken  # by a concurrent first login, which took the name too
+            # A concurrent first login bound the identity, and took the name too.
+            raise AlreadyExists(TAKEN["bindings_issuer_unique"]) from taken
 
     async def follow(self, user: UserId, roles: Roles) -> bool:
         """Set a user's roles in these projects; empty roles end the membership, other projects are unchanged.
@@ -308,8 +305,7 @@ def fields_of(row: Row[Any], secret: str) -> dict[str, Any]:
 
 def issuer_on(line: export_format.Issuer) -> Issuer:
     """Return the issuer of an export line, not yet validated."""
-    said: Mapping[str, Any] = msgspec.to_builtins(line)
-    return msgspec.convert({each.name: said[each.name] for each in fields(Issuer) if each.name in said}, Issuer)
+    return msgspec.convert(msgspec.to_builtins(line), Issuer)
 
 
 def secret_of(row: Row[Any], secrets: Secrets) -> str:

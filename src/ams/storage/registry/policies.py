@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 
 import sqlalchemy as sa
 
@@ -21,17 +21,12 @@ R = TypeVar("R", Topic, Subscription)
 N = TypeVar("N", bound=str)
 
 
-class _Kind(NamedTuple):
-    table: sa.Table
-    access: sa.Table | None = None  # None: it has no access list
-    cached_as: str = ""
-
-
-_KINDS = {
-    "topics": _Kind(tables.topics, tables.topic_access, TOPIC),
-    "subscriptions": _Kind(tables.subscriptions, tables.subscription_access, SUBSCRIPTION),
-    "snapshots": _Kind(tables.snapshots),
-    "schemas": _Kind(tables.schemas),
+# Tables of resources and of their access lists, and kinds of invalidation.
+_KINDS: Mapping[str, tuple[sa.Table, sa.Table | None, str | None]] = {
+    "topics": (tables.topics, tables.topic_access, TOPIC),
+    "subscriptions": (tables.subscriptions, tables.subscription_access, SUBSCRIPTION),
+    "snapshots": (tables.snapshots, None, None),
+    "schemas": (tables.schemas, None, None),
 }
 
 
@@ -40,7 +35,7 @@ class PolicyRecords(Records):
 
     async def find(self, kind: str, project: ProjectId, name: str) -> Policy | None:
         """Return a policy; None if the resource does not exist."""
-        return await self._database.read(lambda connection: _read_policy(connection, _KINDS[kind], project, name))
+        return await self._database.read(lambda connection: _read_policy(connection, kind, project, name))
 
     async def set(
         self, kind: str, project: ProjectId, name: str, role: str, bindings: Bindings, expected: Precondition
@@ -49,7 +44,7 @@ class PolicyRecords(Records):
         table, access, cached_as = _KINDS[kind]
 
         def work(connection: sa.Connection) -> Policy | None:
-            before = _read_policy(connection, _KINDS[kind], project, name)
+            before = _read_policy(connection, kind, project, name)
             if before is None:
                 return None
             expected.check(lambda: before)
@@ -65,8 +60,8 @@ class PolicyRecords(Records):
         return await self._database.write(work, *forgets)
 
 
-def _read_policy(connection: sa.Connection, kind: _Kind, project: ProjectId, name: str) -> Policy | None:
-    table, access, _ = kind
+def _read_policy(connection: sa.Connection, kind: str, project: ProjectId, name: str) -> Policy | None:
+    table, access, _ = _KINDS[kind]
     row = connection.execute(sa.select(table.c.iam).where(is_named(table, project, name))).first()
     if row is None:
         return None
@@ -88,7 +83,7 @@ def _listed_users(
 
 
 def _members(connection: sa.Connection, project: ProjectId) -> Mapping[str, UserId]:
-    query = sa.select(users.c.name, users.c.id).join(memberships, memberships.c.user_id == users.c.id)
+    query = sa.select(users.c.name, users.c.id).join(memberships)
     return {row.name: row.id for row in connection.execute(query.where(memberships.c.project_id == project))}
 
 

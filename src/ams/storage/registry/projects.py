@@ -1,7 +1,8 @@
 """Projects in the registry, and its quotas, which are checked in the transaction that adds records."""
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
@@ -141,9 +142,7 @@ class QuotaRecords:
     def __init__(self, database: Database, quotas: Quotas) -> None:
         self._database, self.rules = database, quotas
 
-    def require(
-        self, connection: sa.Connection, project: str, *names: str, more: Mapping[str, int] = NO_LIMITS
-    ) -> None:
+    def require(self, connection: sa.Connection, project: str, *names: str, more: Limits = NO_LIMITS) -> None:
         """Raise `QuotaExceeded` if a project is over a quota. Call it after the addition, in its transaction.
 
         So a taken name is reported first. Writes are serializable, so concurrent additions cannot both pass. `more` is
@@ -169,23 +168,17 @@ class QuotaRecords:
         """Return each project's use of each quota that the registry counts."""
 
         def count(connection: sa.Connection) -> Mapping[ProjectId, Limits]:
-            counts = {name: _uses_by_project(connection, name) for name in REGISTRY_QUOTAS}
-            every = set[str]().union(*counts.values())
-            return {ProjectId(each): {name: count[each] for name, count in counts.items()} for each in every}
+            found = defaultdict[ProjectId, dict[str, int]](lambda: dict.fromkeys(REGISTRY_QUOTAS, 0))
+            for name in REGISTRY_QUOTAS:
+                for project, used in chain.from_iterable(connection.execute(query) for _, query in _USES[name]):
+                    found[project][name] += used
+            return dict(found)
 
         return await self._database.read(count)
 
 
 def _use(connection: sa.Connection, name: str, project: str) -> int:
     return sum(connection.scalar(of_one, {"project": project}) or 0 for of_one, _ in _USES[name])
-
-
-def _uses_by_project(connection: sa.Connection, name: str) -> Counter[str]:
-    found = Counter[str]()
-    for _, by_project in _USES[name]:
-        for project, used in connection.execute(by_project):
-            found[project] += used
-    return found
 
 
 def _uses(
@@ -206,7 +199,7 @@ _USES = {  # built once; several entries are added
         _uses(
             schemas.c.project_id,
             sa.func.sum(schema_revisions.c.bytes + quotas.REVISION_BYTES),
-            schema_revisions.join(schemas, schemas.c.id == schema_revisions.c.schema_id),
+            schema_revisions.join(schemas),
         )
     ],
     quotas.MEMBERS: [

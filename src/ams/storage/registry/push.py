@@ -4,17 +4,15 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-import structlog
 from sqlalchemy import ColumnElement, Connection, delete, insert, select, update
 
 from ams.core.clock import Milliseconds
 from ams.core.errors import Damaged, SubscriptionGone
 from ams.core.names import ProjectName, SubscriptionId, SubscriptionName, TopicName
 from ams.core.push_config import PushConfig
+from ams.storage.database.schema import logger
 from ams.storage.registry.statements import Records, Statement
 from ams.storage.registry.tables import projects, push_secrets, subscriptions, topics
-
-logger = structlog.get_logger("ams.registry")
 
 
 class Pushed(NamedTuple):

@@ -6,32 +6,15 @@ from typing import Generic, NamedTuple, TypeVar
 
 from pyroaring import BitMap64
 
+from ams.core import names
 from ams.core.clock import Milliseconds
-from ams.core.names import (
-    BindingName,
-    Offset,
-    ProjectId,
-    ProjectName,
-    RegistrationId,
-    SchemaId,
-    SchemaName,
-    SnapshotName,
-    SubscriptionId,
-    SubscriptionName,
-    TokenId,
-    TokenName,
-    TopicId,
-    TopicName,
-    UserId,
-    UserName,
-)
 from ams.core.parallel_options import ParallelOptions
 from ams.core.public_keys import PublicKey
 from ams.core.push_config import PushConfig
 from ams.core.quotas import NO_LIMITS, Limits
 from ams.core.rights import Rights
 
-NO_USERS: frozenset[UserId] = frozenset()
+NO_USERS: frozenset[names.UserId] = frozenset()
 NO_LABELS: Mapping[str, str] = {}
 T = TypeVar("T")
 U = TypeVar("U")
@@ -62,12 +45,12 @@ class Page(Generic[T]):
 class Project:
     """A tenant: owner of topics, subscriptions and memberships."""
 
-    id: ProjectId  # survives renames; never shown
-    name: ProjectName
+    id: names.ProjectId  # survives renames; never shown
+    name: names.ProjectName
     description: str
     created_on: Milliseconds
     modified_on: Milliseconds
-    created_by: UserName | None  # None: by the service token, or by a deleted user
+    created_by: names.UserName | None  # None: by the service token, or by a deleted user
     retention: Milliseconds | None = None  # default of its topics; None: the log's default
     quotas: Limits = field(default_factory=lambda: NO_LIMITS)  # own values; others have the default
     strict_data: bool | None = None  # refuse data that is not base64; None: as the setting
@@ -77,18 +60,18 @@ class Project:
 class Membership:
     """A user's membership in a project, and the resources (short names) with the user on their access lists."""
 
-    project: ProjectName
+    project: names.ProjectName
     roles: tuple[str, ...]
-    topics: tuple[TopicName, ...] = ()
-    subscriptions: tuple[SubscriptionName, ...] = ()
+    topics: tuple[names.TopicName, ...] = ()
+    subscriptions: tuple[names.SubscriptionName, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class User:
     """A user (contract 5.1)."""
 
-    id: UserId
-    name: UserName
+    id: names.UserId
+    name: names.UserName
     email: str
     first_name: str
     last_name: str
@@ -98,7 +81,7 @@ class User:
     memberships: tuple[Membership, ...]  # oldest first; empty in lists without details
     created_on: Milliseconds
     modified_on: Milliseconds
-    created_by: UserName | None
+    created_by: names.UserName | None
     token: str | None = field(repr=False)  # None: the caller may not see it, or it is damaged
 
 
@@ -107,7 +90,7 @@ class Login:
     """Login with a named token or an issuer's token."""
 
     name: str  # of the named token, or of the issuer
-    token: TokenId | None = None  # the named token; None: an issuer's
+    token: names.TokenId | None = None  # the named token; None: an issuer's
     expires_on: Milliseconds | None = None
     rights: Rights | None = None  # of the token; None: all of the user's
 
@@ -116,10 +99,10 @@ class Login:
 class Principal:
     """The user of a token, with the fields that authorisation needs."""
 
-    id: UserId
-    name: UserName
+    id: names.UserId
+    name: names.UserName
     service_roles: frozenset[str]
-    project_roles: Mapping[ProjectId, frozenset[str]]  # memberships, also those without roles
+    project_roles: Mapping[names.ProjectId, frozenset[str]]  # memberships, also those without roles
     login: Login | None = None  # None: the user's own token
 
 
@@ -141,9 +124,9 @@ class SchemaContent:
 class Schema:
     """A schema at one of its revisions."""
 
-    id: SchemaId
-    project_id: ProjectId
-    name: SchemaName
+    id: names.SchemaId
+    project_id: names.ProjectId
+    name: names.SchemaName
     revision: int  # from 1
     content: SchemaContent
     created_on: Milliseconds  # of this revision
@@ -164,8 +147,8 @@ ANY_USE = SchemaUse()
 class AttachedSchema:
     """Schema revision that the messages of a topic must match."""
 
-    id: SchemaId
-    name: SchemaName
+    id: names.SchemaId
+    name: names.SchemaName
     revision: int
     encoding: str = ""  # of data: `JSON` or `BINARY`; empty: not given
     first_revision: int | None = None  # oldest revision that messages may use, perhaps deleted; None: any
@@ -176,13 +159,13 @@ class AttachedSchema:
 class Topic:
     """A topic; `id` is the key of its log."""
 
-    id: TopicId
-    project_id: ProjectId
-    name: TopicName
+    id: names.TopicId
+    project_id: names.ProjectId
+    name: names.TopicName
     schema: AttachedSchema | None  # current state of the attached schema
     retention: Milliseconds | None  # age limit of its messages; None: the project's, then the log's default
     created_on: Milliseconds
-    authorized: frozenset[UserId] = NO_USERS  # access list; only `find` fills it
+    authorized: frozenset[names.UserId] = NO_USERS  # access list; only `find` fills it
     labels: Mapping[str, str] = field(default_factory=dict, hash=False)
     deleted_schema: str = ""  # encoding of its deleted schema
 
@@ -191,14 +174,14 @@ class Topic:
 class Subscription:
     """A subscription; `id` is the key of its cursor. Its topic may be deleted (contract 8)."""
 
-    id: SubscriptionId
-    project_id: ProjectId
-    name: SubscriptionName
-    topic: TopicName
+    id: names.SubscriptionId
+    project_id: names.ProjectId
+    name: names.SubscriptionName
+    topic: names.TopicName
     ack_deadline_seconds: int  # 0 to 600
     push: PushConfig | None  # None: a pull subscription
     created_on: Milliseconds
-    authorized: frozenset[UserId] = NO_USERS  # access list; only `find` fills it
+    authorized: frozenset[names.UserId] = NO_USERS  # access list; only `find` fills it
     parallel: ParallelOptions | None = None  # None: an ordered subscription
     labels: Mapping[str, str] = field(default_factory=dict, hash=False)
 
@@ -212,11 +195,11 @@ class Subscription:
 class Snapshot:
     """State of a parallel subscription when the snapshot was created."""
 
-    project_id: ProjectId
-    name: SnapshotName
-    topic_id: TopicId
-    topic: TopicName
-    floor: Offset  # all messages before it were acknowledged
+    project_id: names.ProjectId
+    name: names.SnapshotName
+    topic_id: names.TopicId
+    topic: names.TopicName
+    floor: names.Offset  # all messages before it were acknowledged
     created_on: Milliseconds
     expires_on: Milliseconds
     done: BitMap64 = field(default_factory=BitMap64, repr=False)  # acknowledged above the floor; empty in lists
@@ -256,25 +239,25 @@ class UserDetails(Applicant):
 class Registration:
     """An applicant and the decision (contract 6)."""
 
-    id: RegistrationId
+    id: names.RegistrationId
     applicant: Applicant
     status: str  # pending, accepted or declined
     activation_token: str = field(repr=False)  # empty once decided; no route uses it
     decline_comment: str
     registered_at: Milliseconds
     modified_at: Milliseconds | None  # time of the decision; None while pending
-    modified_by: UserName | None  # None: pending, by the service token, or by a deleted user
+    modified_by: names.UserName | None  # None: pending, by the service token, or by a deleted user
 
 
 @dataclass(frozen=True, slots=True)
 class NamedToken:
     """A named token of a user. Its text was shown once and is not stored; with a public key it has no text."""
 
-    id: TokenId
-    user: UserName
-    name: TokenName
+    id: names.TokenId
+    user: names.UserName
+    name: names.TokenName
     created_on: Milliseconds
-    created_by: UserName | None
+    created_by: names.UserName | None
     expires_on: Milliseconds | None  # None: never
     last_used: Milliseconds | None  # accurate to about a minute; None: never
     rights: Rights | None  # None: all of the user's
@@ -292,10 +275,10 @@ class KeyHolder(NamedTuple):
 class Binding:
     """Identity at an issuer that logs in as a user (docs/reference/openid-connect.md)."""
 
-    user: UserName
-    name: BindingName
+    user: names.UserName
+    name: names.BindingName
     issuer: str  # the issuer's URL, as tokens say it in `iss`
     subject: str  # as tokens say it in `sub`
     created_on: Milliseconds
-    created_by: UserName | None
+    created_by: names.UserName | None
     by_login: bool  # created with its user at the first login; then entitlements determine the roles

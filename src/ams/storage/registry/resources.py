@@ -173,9 +173,8 @@ def _attach(connection: Connection, project: ProjectId, topic: str, name: Schema
     return AttachedSchema(row.id, row.name, row.revision, *use)
 
 
-_RETENTIONS: Select[Any] = select(
-    topics.c.id, func.coalesce(topics.c.retention, projects.c.retention).label("retention")
-).join(projects, projects.c.id == topics.c.project_id)
+_RETENTION = func.coalesce(topics.c.retention, projects.c.retention).label("retention")
+_RETENTIONS: Select[Any] = select(topics.c.id, _RETENTION).join(projects)
 
 
 class Title(NamedTuple):
@@ -195,15 +194,14 @@ class Expiring(NamedTuple):
     used: Milliseconds  # last stored use, or creation
 
 
-_TALLIES = tables.subscription_tallies
 # Subscriptions that may expire.
 PARALLEL = (
     select(
         subscriptions.c.id, projects.c.name.label("project"), subscriptions.c.name, subscriptions.c.parallel,
-        subscriptions.c.created_on, subscriptions.c.used_on, _TALLIES.c.last_pull,
+        subscriptions.c.created_on, subscriptions.c.used_on, tables.subscription_tallies.c.last_pull,
     )
-    .join(projects, projects.c.id == subscriptions.c.project_id)
-    .outerjoin(_TALLIES, _TALLIES.c.subscription_id == subscriptions.c.id)
+    .join(projects)
+    .outerjoin(tables.subscription_tallies)
     .where(subscriptions.c.parallel.is_not(None))
     .order_by(subscriptions.c.number)
 )  # fmt: skip
@@ -278,11 +276,8 @@ class SubscriptionRecords(ResourceRecords[Subscription, SubscriptionName]):
 
     async def titles(self, identities: Collection[SubscriptionId]) -> Mapping[SubscriptionId, Title]:
         """Return project and name of the subscriptions that exist."""
-        query = (
-            select(subscriptions.c.id, projects.c.name.label("project"), subscriptions.c.name)
-            .join(projects, projects.c.id == subscriptions.c.project_id)
-            .where(subscriptions.c.id.in_(identities))
-        )
+        query = select(subscriptions.c.id, projects.c.name.label("project"), subscriptions.c.name).join(projects)
+        query = query.where(subscriptions.c.id.in_(identities))
         return dict(await self._database.rows(query, lambda row: (row.id, Title(row.project, row.name))))
 
     async def create(self, made: Subscription, worker: UserId | None = None) -> None:

@@ -164,7 +164,7 @@ def _add_revision(connection: Connection, schema: Schema) -> None:
 _SCHEMAS: Select[Any] = select(
     schemas.c.id, schemas.c.project_id, schemas.c.name, schema_revisions.c.revision, schema_revisions.c.type,
     schema_revisions.c.payload, schema_revisions.c.attributes, schema_revisions.c.created_on,
-).join(schema_revisions, schema_revisions.c.schema_id == schemas.c.id)  # fmt: skip
+).join(schema_revisions)  # fmt: skip
 _NEWEST_SCHEMAS = _SCHEMAS.where(schema_revisions.c.revision == schemas.c.revision)
 
 

@@ -94,9 +94,8 @@ def encrypt_anew(connection: Connection, old: Secrets, new: Secrets) -> int:
     return len(own) + len(named)
 
 
-async def settle(url: str, path: str, files: Disk | None = None) -> None:
+async def settle(url: str, path: str, files: Disk) -> None:
     """Complete or undo an interrupted rotation of the key at `path`; call before reading it. Raises `Unusable`."""
-    files = files or Disk()
     draft = path + NEXT_KEY_ENDING
     if not files.exists(draft):
         return

@@ -1,6 +1,6 @@
 """Parallel subscriptions in the registry: options and snapshots."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -68,18 +68,9 @@ class SnapshotRecords(Records):
         query = self._there(_LISTED).where(snapshots.c.topic_id == topic_id_text(topic))
         return await self._page(query, snapshots.c.number, page, lambda row: row.name)
 
-    async def update(
-        self,
-        project: ProjectId,
-        name: SnapshotName,
-        *,
-        labels: Mapping[str, str] | None = None,
-        expires_on: Milliseconds | None = None,
-    ) -> Snapshot | None:
-        """Change labels or expiry of a snapshot; return it without `done`, or None."""
-        given = {"labels": labels, "expires_on": expires_on}
-        change = self._there(sa.update(snapshots)).where(is_named(snapshots, project, name))
-        change = change.values({column: value for column, value in given.items() if value is not None})
+    async def update(self, project: ProjectId, name: SnapshotName, **values: object) -> Snapshot | None:
+        """Change the columns `labels` or `expires_on` of a snapshot; return it without `done`, or None."""
+        change = self._there(sa.update(snapshots)).where(is_named(snapshots, project, name)).values(**values)
 
         def work(connection: sa.Connection) -> Snapshot | None:
             if not connection.execute(change).rowcount:
@@ -110,7 +101,7 @@ class SnapshotRecords(Records):
 _LISTED: sa.Select[Any] = sa.select(
     snapshots.c.number, snapshots.c.project_id, snapshots.c.name, snapshots.c.topic_id, topics.c.name.label("topic"),
     snapshots.c.floor, snapshots.c.created_on, snapshots.c.expires_on, snapshots.c.labels,
-).join(topics, topics.c.id == snapshots.c.topic_id)  # fmt: skip
+).join(topics)  # fmt: skip
 
 
 def done_of(row: sa.Row[Any]) -> BitMap64:

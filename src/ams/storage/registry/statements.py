@@ -103,7 +103,7 @@ class Records:
     async def _page(
         self, query: sa.Select[Any], number: sa.Column[int], page: PageRequest, make: Callable[[sa.Row[Any]], T]
     ) -> Page[T]:
-        return await self._database.read(lambda connection: read_page(connection, query, number, page).map(make))
+        return await self._database.read(lambda connection: read_page(connection, query, number, page, None).map(make))
 
 
 def record(kind: type[K], row: sa.Row[Any], **more: Any) -> K:
@@ -137,12 +137,7 @@ def existing(user: UserId | None) -> sa.ScalarSelect[Any]:
 
 
 def read_page(
-    connection: sa.Connection,
-    query: sa.Select[Any],
-    number: sa.Column[int],
-    page: PageRequest,
-    *,
-    total: int | None = None,
+    connection: sa.Connection, query: sa.Select[Any], number: sa.Column[int], page: PageRequest, total: int | None
 ) -> Page[Any]:
     """Read a page of rows of `query`, ordered by descending `number` (contract 4). Raises `InvalidInput`.
 

@@ -7,7 +7,6 @@ from dataclasses import asdict
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
-import structlog
 
 from ams.core.errors import AlreadyExists, Damaged
 from ams.core.names import ProjectId, RegistrationId, UserId, UserName, new_uuid
@@ -16,15 +15,13 @@ from ams.core.quotas import MEMBERS
 from ams.core.versions import ANY_VERSION, Precondition
 from ams.storage.database.database import first
 from ams.storage.database.invalidation import PRINCIPAL, Cache, Invalidation
-from ams.storage.database.schema import Work
+from ams.storage.database.schema import Work, logger
 from ams.storage.registry import records, tables
 from ams.storage.registry.projects import QuotaRecords
 from ams.storage.registry.records import KeyHolder, Login, Membership, Page, PageRequest, Principal, User, UserDetails
 from ams.storage.registry.statements import Records, RegistryContext, existing, read_page, record, with_creator
 from ams.storage.registry.tables import bindings, memberships, named_tokens, projects, registrations, users
 from ams.storage.secrets import Secrets, new_token, token_hash
-
-logger = structlog.get_logger("ams.registry")
 
 T = TypeVar("T")
 
@@ -46,7 +43,16 @@ class UserRecords(Records):
 
     async def principal(self, token: str) -> Principal | None:
         """Return the user of an own or named token, also an expired one (see `login`); None if unknown. Cached."""
-        return await self._principals.find(token, lambda: self._read_principal(token))
+        own, named = self._secrets.digest(token), self._secrets.digest(token_hash(token))
+
+        def read(connection: sa.Connection) -> Principal | None:
+            row = connection.execute(_BEARERS.where(users.c.token_digest == own)).first()
+            if row is not None:
+                return _with_roles(connection, row)
+            row = connection.execute(_BY_NAMED_TOKEN.where(named_tokens.c.digest == named)).first()
+            return None if row is None else _with_roles(connection, row, _login(row))
+
+        return await self._principals.find(token, lambda: self._database.read(read))
 
     async def by_name(self, name: UserName) -> User | None:
         """Return a user with its token and memberships, or None."""
@@ -68,7 +74,7 @@ class UserRecords(Records):
             if project is not None:
                 total = connection.scalar(sa.select(sa.func.count()).where(memberships.c.project_id == project)) or 0
                 query = _USERS.where(_is_member(project, of_many=total > _MANY))
-            rows = read_page(connection, query, users.c.number, page, total=total)
+            rows = read_page(connection, query, users.c.number, page, total)
             found = _memberships(connection, [row.id for row in rows.items] if details else [])
             return rows.map(lambda row: _user(row, self._secrets, found[row.id]))
 
@@ -197,18 +203,6 @@ class UserRecords(Records):
     async def _one(self, condition: sa.ColumnElement[bool]) -> User | None:
         return await self._database.read(lambda connection: self._find_where(connection, condition))
 
-    async def _read_principal(self, token: str) -> Principal | None:
-        own, named = self._secrets.digest(token), self._secrets.digest(token_hash(token))
-
-        def work(connection: sa.Connection) -> Principal | None:
-            row = connection.execute(_BEARERS.where(users.c.token_digest == own)).first()
-            if row is not None:
-                return _with_roles(connection, row)
-            row = connection.execute(_BY_NAMED_TOKEN.where(named_tokens.c.digest == named)).first()
-            return None if row is None else _with_roles(connection, row, _login(row))
-
-        return await self._database.read(work)
-
     async def _write(self, user: UserId, work: Work[T], *, large: bool = False, grows: bool = True) -> T:
         """Run work that changes a user, and invalidate the cache of its tokens before any caller sees the outcome."""
         return await self._database.write(work, Invalidation(PRINCIPAL, (user,)), large=large, grows=grows)
@@ -252,12 +246,10 @@ _USERS = with_creator(users)
 
 _IDS: sa.BindParameter[Any] = sa.bindparam("ids", expanding=True)
 # Built once, as building these takes longer than running them.
-_MEMBERS: sa.Select[Any] = (
-    sa.select(memberships.c.user_id, memberships.c.project_id, memberships.c.roles, projects.c.name)
-    .join(projects, projects.c.id == memberships.c.project_id)
-    .where(memberships.c.user_id.in_(_IDS))
-    .order_by(memberships.c.number)
+_MEMBERS: sa.Select[Any] = sa.select(
+    memberships.c.user_id, memberships.c.project_id, memberships.c.roles, projects.c.name
 )
+_MEMBERS = _MEMBERS.join(projects).where(memberships.c.user_id.in_(_IDS)).order_by(memberships.c.number)
 
 _BEARERS: sa.Select[Any] = sa.select(users.c.id, users.c.name, users.c.service_roles)
 _BY_NAMED_TOKEN: sa.Select[Any] = _BEARERS.join(named_tokens, named_tokens.c.user_id == users.c.id).add_columns(
@@ -268,11 +260,8 @@ _BOUND: sa.Select[Any] = _BEARERS.join(bindings, bindings.c.user_id == users.c.i
 
 
 def _on_lists(resources: sa.Table, access: sa.Table) -> sa.Select[Any]:
-    return (
-        sa.select(access.c.user_id, resources.c.project_id, resources.c.name, resources.c.number)
-        .join(resources, resources.c.id == access.c.resource_id)
-        .where(access.c.user_id.in_(_IDS))
-    )
+    columns = sa.select(access.c.user_id, resources.c.project_id, resources.c.name, resources.c.number)
+    return columns.join(resources).where(access.c.user_id.in_(_IDS))
 
 
 _OF_TOPICS = _on_lists(tables.topics, tables.topic_access)

@@ -77,7 +77,7 @@ class Positions:
 async def call(cursors: EmbeddedCursors, key: SubscriptionId, chance: random.Random) -> None:
     """Call a cursor; it moves before the first await."""
     offset, roll = Offset(chance.randrange(100)), chance.random()
-    if key not in await cursors.subscriptions() or roll < 0.05:
+    if key not in await cursors.places() or roll < 0.05:
         await cursors.create(key, TOPIC, offset, lost=chance.randrange(3))
         return
     position = await cursors.position(key, TOPIC)
@@ -108,7 +108,7 @@ async def settle(cursors: EmbeddedCursors, key: SubscriptionId, chance: random.R
 
 
 async def facts(cursors: EmbeddedCursors, key: SubscriptionId) -> Facts:
-    if key not in await cursors.subscriptions():
+    if key not in await cursors.places():
         return None
     progress = await cursors.progress(key)
     return progress.floor, ranges_of(progress.done), dict(progress.failures), await cursors.lost_messages(key, {})

@@ -12,7 +12,7 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from ams.core.errors import BadSettings, InvalidInput
+from ams.core.errors import BadSettings, refuse_if
 from ams.core.names import is_name
 from ams.wire.actions import ACTIONS
 
@@ -38,8 +38,7 @@ ROLES = PROJECT_ROLES | {SERVICE_ADMIN, ADMIN_VIEWER, METRICS_VIEWER, PUSH_WORKE
 def check_roles(roles: Iterable[str], valid: frozenset[str]) -> None:
     """Raise `InvalidInput` "invalid role: X" at the first name that is not valid."""
     for role in roles:
-        if role not in valid:
-            raise InvalidInput(f"invalid role: {role}")
+        refuse_if(role not in valid, f"invalid role: {role}")
 
 
 OPEN: frozenset[str] = frozenset()  # admission opens these to no role (contract 1.5, open routes)

@@ -51,13 +51,9 @@ class LeaseTable:
         self._turn = _LOCK_KEYS[kind]
 
     async def turn(
-        self,
-        holder: Holder,
-        wanted: Collection[SubscriptionId] = (),
-        *,
-        seized: Collection[SubscriptionId] = (),
+        self, holder: Holder, wanted: Collection[SubscriptionId] = (), *, seized: Collection[SubscriptionId] = (),
         released: Collection[SubscriptionId] = (),
-    ) -> Turn:
+    ) -> Turn:  # fmt: skip
         """Renew a holder's leases, release some, acquire free `wanted` ones, and take `seized` ones from others."""
 
         def work(connection: sa.Connection) -> Turn:

@@ -32,7 +32,7 @@ from ams.storage.registry.records import AttachedSchema, Subscription, Topic
 from ams.web.asgi_exchange import CONNECTION
 from ams.web.connection import HttpConnection
 from ams.wire.actions import SMALL_BODY, takes_google_names
-from ams.workers import Pool
+from ams.workers.pool import Pool
 
 HEAD_KEY, COUNTED_KEY = "ams.head", "ams.counted"
 """Members of the state of an ASGI scope: the cache key of a request's head, and True if the request has been counted

@@ -72,9 +72,8 @@ class DeadLetters:
             found = await self._hand_out(subscription, source.id, offset)
         if found is None:
             return
-        letter = parse(found.fragment)
         added = _attributes(project, subscription, found, verdict)
-        await self._append(target, letter, added, _key(subscription, source.id, offset))
+        await self._append(target, parse(found.fragment), added, _key(subscription, source.id, offset))
         try:
             await self.cursors.acknowledge(subscription.id, offset, NO_DEADLINE)
         except InvalidInput:  # a seek took the hand-out away
@@ -92,11 +91,9 @@ class DeadLetters:
             return
         added = _attributes(project, subscription, found[0], verdict)
         await self._append(target, parse(found[0].fragment), added, f"{_key(subscription, source, offset)} {epoch}")
-        name = added[SUBSCRIPTION]
-        logger.info("message.put_aside", subscription=name, offset=offset, attempts=verdict.attempts)
+        logger.info("message.put_aside", subscription=added[SUBSCRIPTION], offset=offset, attempts=verdict.attempts)
 
     async def _target(self, subscription: Subscription) -> Topic:
-        """Return the dead letter topic. Raises `Conflict` if there is none."""
         if subscription.parallel is not None:
             policy = subscription.parallel.dead_letter_policy
             name = policy.topic if policy else ""
@@ -115,20 +112,19 @@ class DeadLetters:
         if offset < position.offset:
             return None
         read = await self.log.read(topic, position.offset, max_messages=1, max_bytes=1)
-        if not read or not read[0].offset == offset == position.offset:
-            raise NotNext
-        if not await self.cursors.hand_out(subscription.id, position.generation, Offset(offset + 1)):
-            raise NotNext
-        return read[0]
+        is_next = read and read[0].offset == offset == position.offset
+        if is_next and await self.cursors.hand_out(subscription.id, position.generation, Offset(offset + 1)):
+            return read[0]
+        raise NotNext
 
     async def _append(self, topic: Topic, letter: Message, added: Mapping[str, str], key: str) -> None:
         """Store a dead letter, without the reason if it is too large; skip it if its key is stored already."""
         try:
             try:
-                await self._store(topic, _with_attributes(letter, added), key)
+                await self._store(topic, letter, added, key)
             except TooLarge:
                 without = {name: value for name, value in added.items() if name != REASON}
-                await self._store(topic, _with_attributes(letter, without), key)
+                await self._store(topic, letter, without, key)
         except KeyReused:
             # It is stored already, with another verdict: after a crash before the acknowledgement, or a seek.
             return
@@ -137,8 +133,8 @@ class DeadLetters:
         except TopicGone:
             raise Conflict(NO_TOPIC) from None
 
-    async def _store(self, topic: Topic, letter: Message, key: str) -> None:
-        sent = batch_of([letter])
+    async def _store(self, topic: Topic, letter: Message, added: Mapping[str, str], key: str) -> None:
+        sent = batch_of([message(letter.data, {**letter.attributes, **added}, letter.ordering_key)])
         size = sent.size + REQUEST_BYTES
         try:
             self.stored.take(topic, size)
@@ -173,10 +169,6 @@ def _attributes(project: str, subscription: Subscription, stored: Stored, verdic
         "CloudPubSubDeadLetterSourceSubscriptionProject": project,
         "CloudPubSubDeadLetterSourceTopicPublishTime": moment.isoformat(timespec="milliseconds"),
     }
-
-
-def _with_attributes(letter: Message, added: Mapping[str, str]) -> Message:
-    return message(letter.data, {**letter.attributes, **added}, letter.ordering_key)
 
 
 def _key(subscription: Subscription, topic: TopicId, offset: Offset) -> str:

@@ -1,7 +1,7 @@
 """Diagnosis of a subscription: facts, and findings in plain English.
 
-It only reads: nothing is handed out. Times are ages; None: it never happened, or happened before the start and was not
-stored.
+Nothing is handed out, but a diagnosis counts as a use, which postpones the expiry of the subscription. Times are ages;
+None: it never happened, or happened before the start and was not stored.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -78,11 +78,10 @@ class Doctor:
         if letters and await self.registry.topics.find(caller.here.id, TopicName(letters.topic)) is None:
             text = f"Its dead letter topic {letters.topic} is gone: what failed too often comes again and again."
             found.append(Finding(True, text))
-        opened = await self.working.opened.here(subscription.id) if self.working else None
-        if opened is None or self.working is None:
-            return found
-        streams = self.working.streams[subscription.id]
-        return [*found, *findings(opened, names_holders=caller.sees_push_secrets, streams=streams)]
+        if self.working and (opened := await self.working.opened.here(subscription.id)):
+            streams = self.working.streams[subscription.id]
+            found += findings(opened, names_holders=caller.sees_push_secrets, streams=streams)
+        return found
 
     async def _standing(self, caller: Caller, subscription: Subscription, topic: Topic) -> Standing | None:
         parallel, acknowledged, opened = subscription.parallel, None, None
@@ -194,22 +193,18 @@ def _backlog_findings(subscription: Subscription, standing: Standing) -> Iterato
         elif pulled > IDLE_SECONDS:
             yield Finding(True, f"{waiting}, and the last pull was {_span(pulled)} ago.")
         if handed_out is not None and standing.handed_out:
-            yield _hand_out_finding(subscription.ack_deadline_seconds, handed_out, standing.handed_out)
+            deadline = subscription.ack_deadline_seconds
+            text = f"{messages_text(standing.handed_out)} handed out {_span(handed_out)} ago, not acknowledged"
+            late = (
+                f" within the deadline of {deadline}s: the next pull gets them again. Acknowledge sooner, pull"
+                " fewer, or make the deadline longer."
+            )
+            is_late = handed_out > deadline
+            yield Finding(is_late, text + (late if is_late else f" yet; the deadline is {deadline}s."))
     oldest, retention = standing.oldest_waiting_seconds, standing.retention_seconds
     if oldest is not None and oldest > NEARLY_LOST_PART * retention:
         left = _span(max(retention - oldest, 0))
         yield Finding(True, f"The oldest waiting message will be gone by retention in {left}.")
-
-
-def _hand_out_finding(deadline: int, ago: float, handed: int) -> Finding:
-    handed_out = f"{messages_text(handed)} handed out {_span(ago)} ago, not acknowledged"
-    if ago <= deadline:
-        return Finding(False, f"{handed_out} yet; the deadline is {deadline}s.")
-    return Finding(
-        True,
-        f"{handed_out} within the deadline of {deadline}s: the next pull gets them again. Acknowledge sooner, pull"
-        " fewer, or make the deadline longer.",
-    )
 
 
 def _span(seconds: float) -> str:

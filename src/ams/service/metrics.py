@@ -16,7 +16,7 @@ from functools import partial
 from ams.access.admission import Admission, Caller, is_good_for
 from ams.access.permissions import CONSUMER, PROJECT_ADMIN, PUBLISHER
 from ams.core.clock import Clock, day_of, day_text, resource_date
-from ams.core.errors import InvalidInput, NotAuthenticated, NotFound, SubscriptionGone, TopicGone
+from ams.core.errors import InvalidInput, NotAuthenticated, NotFound, SubscriptionGone, TopicGone, refuse_if
 from ams.core.names import SubscriptionName, TopicName
 from ams.service.parallel.assembly import ParallelSubscriptions
 from ams.service.retention import Losses, age_of
@@ -30,8 +30,7 @@ from ams.wire.service import Metric, Point, ProjectsUsage, ProjectUsage, UsageRe
 COUNTER, RATE, PERCENTAGE, GAUGE = "counter", "rate", "percentage", "gauge"
 NEVER = "0001-01-01T00:00:00Z"  # timestamp of a rate without any publish or pull (contract 14.2)
 RATE_DIGITS = 6  # of a rate, from its first one: a third of a message a second is 0.333333
-MIN_INTERVAL_SECONDS = 0.001
-"""Seconds; publish times are whole milliseconds, and a clock that stepped back must not make a rate negative (O5)."""
+MIN_INTERVAL_SECONDS = 0.001  # a clock that stepped back must not make a rate negative (O5)
 
 
 def _metric(
@@ -107,6 +106,7 @@ class Metrics:
             raise SubscriptionGone
         tally = await self.counting.subscription(subscription.id)
         lost = 0 if subscription.is_detached else await self.losses.of(subscription)
+        of_parallel = await self._parallel_metrics(subscription)
         now, of_subscription = self._now(), partial(_metric, "subscription", name)
         return [
             of_subscription("number_of_messages", Point(now, tally.messages), "Messages handed out, with repeats."),
@@ -116,10 +116,7 @@ class Metrics:
             of_subscription(
                 "number_of_lost_messages", Point(now, lost), "Messages retention took before they were acknowledged."
             ),
-            *[
-                of_subscription(what, Point(now, value), text, kind)
-                for what, value, text, kind in await self._parallel_metrics(subscription)
-            ],
+            *[of_subscription(each, Point(now, value), text, kind) for each, value, text, kind in of_parallel],
         ]
 
     async def _parallel_metrics(self, subscription: Subscription) -> Sequence[tuple[str, int, str, str]]:
@@ -146,12 +143,11 @@ class Metrics:
 def node_metrics(clock: Clock) -> list[Metric]:
     """Return the metrics of this node (contract 14.4)."""
     now, of_node = resource_date(clock.wall()), partial(_metric, "ams_node", socket.gethostname(), kind=PERCENTAGE)
-    cpu = _percent(time.process_time() - _WORKED, time.monotonic() - _STARTED)
-    cpu_text = "Share of a core the service had since it started, in percent."
-    memory_text = "Share of the machine's memory the service holds, in percent."
+    cpu = Point(now, _percent(time.process_time() - _WORKED, time.monotonic() - _STARTED))
+    memory = Point(now, memory_percent())
     return [
-        of_node("cpu_usage", Point(now, cpu), cpu_text),
-        of_node("memory_usage", Point(now, memory_percent()), memory_text),
+        of_node("cpu_usage", cpu, "Share of a core the service had since it started, in percent."),
+        of_node("memory_usage", memory, "Share of the machine's memory the service holds, in percent."),
     ]
 
 
@@ -210,18 +206,17 @@ class Usage:
     async def _usage(self, first: date, last: date, projects: Sequence[Project]) -> VaMetrics:
         found, days = await self.counting.activity(first, last), (last - first).days + 1
 
-        def usage_of(project: Project) -> ProjectUsage:
-            messages, topics, subscriptions, users = found.get(project.id, Activity())
-            return ProjectUsage(project.name, messages, average(messages, days), topics, subscriptions, users)
-
-        return _va_metrics([usage_of(each) for each in projects])
+        usages = []
+        for project in projects:
+            messages, *counts = found.get(project.id, Activity())
+            usages.append(ProjectUsage(project.name, messages, average(messages, days), *counts))
+        return _va_metrics(usages)
 
     def _window(self, start: str, end: str) -> tuple[date, date]:
         today = date.fromisoformat(day_text(day_of(self.clock.wall())))
         first = _date(start, date(1970, 1, 1), "Start date is not in valid format")
         last = _date(end, today, "End date is not in valid format")
-        if first > last:
-            raise InvalidInput("Start date cannot be after the end date")
+        refuse_if(first > last, "Start date cannot be after the end date")
         return first, last
 
 

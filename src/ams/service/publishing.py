@@ -41,15 +41,9 @@ class Publisher:
         return topic
 
     async def publish(
-        self,
-        topic: Topic,
-        messages: Sequence[Message],
-        *,
-        key: str | None = None,
-        is_allowed: bool = False,
-        is_measured: bool = False,
-        project: str = "",
-    ) -> Appended:
+        self, topic: Topic, messages: Sequence[Message], *, key: str | None = None, is_allowed: bool = False,
+        is_measured: bool = False, project: str = "",
+    ) -> Appended:  # fmt: skip
         """Store the messages; when it returns they are durable.
 
         `is_allowed`: the topic's schema allows them (`Validators.allow_now`). `is_measured`: the caller checks their

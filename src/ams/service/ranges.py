@@ -10,7 +10,7 @@ from typing import NamedTuple
 from ams.access.admission import Caller
 from ams.access.permissions import CONSUMER, PROJECT_ADMIN, SERVICE_ADMIN
 from ams.core.clock import Milliseconds
-from ams.core.errors import InvalidInput, NotAllowed
+from ams.core.errors import NotAllowed, refuse_if
 from ams.core.messages import Stored
 from ams.core.names import Offset, SubscriptionName, TopicId, TopicName, is_resource_name
 from ams.service.lookup import find_topic
@@ -68,8 +68,7 @@ class RangeReader:
         topic = await self.topic(caller, name, subscription)
         oldest, end = await self.log.bounds(topic.id)
         start = oldest if wanted.start is None else wanted.start
-        if start > end:
-            raise InvalidInput("Offset out of bounds")
+        refuse_if(start > end, "Offset out of bounds")
         first = max(start, oldest)
         stop = min(end if wanted.stop is None else wanted.stop, end, first + min(wanted.most, self.max_messages))
         return Range(topic.id, Offset(first), Offset(max(stop, first)), end)

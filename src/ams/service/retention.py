@@ -35,8 +35,7 @@ from ams.storage.registry.registry import Registry
 
 TOPICS_AT_ONCE = 1000  # topics changed concurrently: they share group commits of the log
 CATCH_UP_SECONDS = 15.0
-LOOK_SECONDS = 15.0
-"""Interval of the total, about that of a metrics scrape. 10,000 topics take a tenth of a second, in small pieces."""
+LOOK_SECONDS = 15.0  # interval of the total, about that of a metrics scrape
 
 logger = structlog.get_logger("ams.retention")
 losses_logger = structlog.get_logger("ams.losses")
@@ -118,26 +117,24 @@ class Retention:
             return False
 
     async def _follow(self, topic: TopicId) -> bool:
-        await self._set_in_log([(topic, await self._registry.topics.retention(topic))])
-        return True
+        return await self._set_in_log([(topic, await self._registry.topics.retention(topic))])
 
     async def _follow_project(self, project: ProjectId, retention: Milliseconds | None) -> bool:
         heirs = await self._registry.topics.without_retention(project)
-        await self._set_in_log((topic, retention) for topic in heirs)
-        return True
+        return await self._set_in_log((topic, retention) for topic in heirs)
 
-    async def _set_in_log(self, changes: Iterable[tuple[TopicId, Milliseconds | None]]) -> None:
+    async def _set_in_log(self, changes: Iterable[tuple[TopicId, Milliseconds | None]]) -> bool:
         async def set_retention(change: tuple[TopicId, Milliseconds | None]) -> None:
             with contextlib.suppress(TopicGone):  # deleted meanwhile
                 await self._log.set_retention(*change)
 
         await run_in_parts(set_retention, changes, TOPICS_AT_ONCE)
+        return True
 
 
 def _read_seconds(seconds: int) -> Milliseconds | None:
     if not 0 <= seconds <= MAX_RETENTION_SECONDS:
-        text = f"Invalid retentionSeconds(needs value between 0 and {MAX_RETENTION_SECONDS}) Arguments"
-        raise InvalidInput(text)
+        raise InvalidInput(f"Invalid retentionSeconds(needs value between 0 and {MAX_RETENTION_SECONDS}) Arguments")
     return Milliseconds(seconds * 1000) or None
 
 

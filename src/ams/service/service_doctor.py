@@ -23,7 +23,7 @@ from ams.core.clock import Milliseconds, span_text
 from ams.core.errors import NotAllowed, NotAuthenticated, RegistryUnavailable, TopicGone, Unavailable
 from ams.core.names import SubscriptionId, TopicId, subscription_path, topic_path
 from ams.core.telemetry import describe_runtime
-from ams.service.issuers import Issuers, ListedIssuer
+from ams.service.issuers import Issuers
 from ams.service.push.configurations import Pushing
 from ams.service.retention import LossTotal
 from ams.storage.cursors.base import Cursors, TopicOffset
@@ -36,9 +36,11 @@ T = TypeVar("T")
 K = TypeVar("K", TopicId, SubscriptionId)
 
 SECOND_LOOK_SECONDS = 1.5
-LONG_BACKUP_MS = Milliseconds(3_600_000)
+LONG_BACKUP_MS = 3_600_000
 ENGINE_TIMEOUT_SECONDS = 6.0  # per query: the doctor must answer before its client gives up
 MAX_NAMED = 20
+_NO_KEYS = "its signed tokens are refused."
+_OLD_KEYS = "those that are used are good for 24 hours since it last gave them."
 
 
 class EngineIdentities(NamedTuple):
@@ -92,8 +94,7 @@ class ServiceDoctor:
     log: Log
     cursors: Cursors
     losses: LossTotal
-    removal: Callable[[str], str] | None = None
-    """Makes the command that removes a log of a cluster. None: one process owns everything, and its start cleans up."""
+    removal: Callable[[str], str] | None = None  # makes the command that removes a log; None: one process cleans up
     again_after: float = SECOND_LOOK_SECONDS
     issuers: Issuers | None = None
     copied_for: Callable[[], Milliseconds | None] = lambda: None  # age of a backup under way, which blocks retention
@@ -135,10 +136,10 @@ class ServiceDoctor:
         return EngineIdentities(topics, subscriptions, cursors, logs, bounds)
 
     def _engine_findings(self, silent: Collection[str]) -> Iterator[Finding]:
-        reasons = {"registry": self.registry.away, "log": self.log.away}
-        for engine in ("registry", "log", "cursors"):
-            if reasons.get(engine):
-                yield Finding(True, f"The {engine} cannot be reached: {reasons[engine]}.")
+        reasons = {"registry": self.registry.away, "log": self.log.away, "cursors": None}
+        for engine, reason in reasons.items():
+            if reason:
+                yield Finding(True, f"The {engine} cannot be reached: {reason}.")
             elif engine in silent:
                 yield Finding(True, f"The {engine} did not answer: what depends on it was not looked at.")
         if self.log.refusal and not reasons["log"]:
@@ -147,10 +148,8 @@ class ServiceDoctor:
     def _retention_findings(self) -> Iterator[Finding]:
         since, leap, lost = self.copied_for(), self.leap(), self.losses.messages
         if since is not None:
-            text = (
-                f"A backup has been taken for {span_text(since)}: until it is done or ended, retention removes nothing."
-            )
-            yield Finding(since >= LONG_BACKUP_MS, text)
+            taken = f"A backup has been taken for {span_text(since)}"
+            yield Finding(since >= LONG_BACKUP_MS, f"{taken}: until it is done or ended, retention removes nothing.")
         if leap:
             yield Finding(
                 True,
@@ -169,7 +168,8 @@ class ServiceDoctor:
 
     async def _issuer_findings(self, asking: "_EngineQueries") -> Iterator[Finding]:
         away = (await asking.ask("registry", self.issuers.away()) if self.issuers else None) or ()
-        texts = [_issuer_text(each) for each in away[:MAX_NAMED]]
+        texts = [f"Issuer {each.issuer.name} did not give its keys the last time it was asked ({each.keys.failure}): "
+                + (_NO_KEYS if each.keys.fetched_on is None else _OLD_KEYS) for each in away[:MAX_NAMED]]  # fmt: skip
         return _limit_findings(texts, len(away), "issuers that do not give their keys")
 
     async def _not_base64_findings(self, asking: "_EngineQueries") -> Iterator[Finding]:
@@ -182,12 +182,10 @@ class ServiceDoctor:
         ]
         return _limit_findings(texts, len(counts), "topics with data that is not base64", wrong=False)
 
-    def _remedy(self, of_next_start: str, of_operator: str) -> str:
-        return of_operator if self.removal else f"the next start of the service {of_next_start}"
-
     async def _log_findings(self, asking: "_EngineQueries", found: Inconsistencies) -> Sequence[Finding]:
         gone, orphans = found.topics_without_log, found.logs_without_topic
-        remedy = self._remedy("makes an empty one", "delete the topic and make it again")
+        by_start = "the next start of the service makes an empty one"
+        remedy = "delete the topic and make it again" if self.removal else by_start
         names = (await asking.topics(gone)).values()
         texts = [f"The log of {name} is gone with all its messages: {remedy}." for name in names]
         of_gone = _limit_findings(texts, len(gone), "topics whose logs are gone")
@@ -208,7 +206,8 @@ class ServiceDoctor:
 
     async def _cursor_findings(self, asking: "_EngineQueries", found: Inconsistencies) -> Sequence[Finding]:
         bare, strays, past = found.subscriptions_without_cursor, found.cursors_without_subscription, found.past_the_end
-        remedy = self._remedy("puts it at the oldest message kept", "delete it and make it again")
+        by_start = "the next start of the service puts it at the oldest message kept"
+        remedy = "delete it and make it again" if self.removal else by_start
         lost = [f"The position of {name} is gone, so nothing can be pulled from it: {remedy}."
                 for name in await asking.subscriptions(bare)]  # fmt: skip
         ahead = [f"{name} stands past the end of its topic and will miss what is published next: move it to the end."
@@ -252,14 +251,6 @@ class _EngineQueries:
             with contextlib.suppress(TopicGone):
                 names.append(await self.ask("log", self._log.name_of(topic)))
         return [name for name in names if name]
-
-
-def _issuer_text(found: ListedIssuer) -> str:
-    name, keys = found.issuer.name, found.keys
-    text = f"Issuer {name} did not give its keys the last time it was asked ({keys.failure}): "
-    if keys.fetched_on is None:
-        return f"{text}its signed tokens are refused."
-    return f"{text}those that are used are good for 24 hours since it last gave them."
 
 
 def _first_few(found: Collection[K]) -> list[K]:

@@ -13,22 +13,11 @@ import structlog
 
 from ams.access.admission import Caller
 from ams.access.permissions import CONSUMER
-from ams.core import iam
+from ams.core import iam, names
 from ams.core.ack_ids import BAD_ACK_DEADLINE, DEFAULT_ACK_DEADLINE, MAX_ACK_DEADLINE, MIN_ACK_DEADLINE
 from ams.core.clock import Clock, Milliseconds, span_text
-from ams.core.errors import AlreadyExists, AmsError, InvalidInput, SubscriptionGone, Unavailable
-from ams.core.names import (
-    Offset,
-    ProjectName,
-    SubscriptionId,
-    SubscriptionName,
-    TopicId,
-    TopicName,
-    UserName,
-    new_uuid,
-    subscription_path,
-    topic_reference,
-)
+from ams.core.errors import AlreadyExists, AmsError, InvalidInput, SubscriptionGone, Unavailable, refuse_if
+from ams.core.names import Offset, ProjectName, SubscriptionId, SubscriptionName, TopicId, TopicName, UserName
 from ams.core.parallel_options import Changes, DeadLetterPolicy, ParallelOptions, check
 from ams.core.push_config import AskedPush
 from ams.core.quotas import SUBSCRIPTIONS
@@ -51,9 +40,7 @@ from ams.wire.projects import Acl
 NO_TOPIC = TopicId(bytes(16))  # topic id of a subscription whose topic is deleted
 EXPIRY_SECONDS = 600.0
 STORE_USES_MS = Milliseconds(3_600_000)  # a use is stored if the last stored one is so much older
-EXPIRY_MARGIN = Milliseconds(2 * STORE_USES_MS)
-"""Added to the time of an expiration policy, and waited after a start, so that clients can come back."""
-
+EXPIRY_MARGIN = Milliseconds(2 * STORE_USES_MS)  # waited after a start too, so that clients can come back
 EXPIRY_ACTOR = "(expiration policy)"
 
 logger = structlog.get_logger("ams.subscriptions")
@@ -64,16 +51,11 @@ class Subscriptions:
     """Subscriptions of the caller's project."""
 
     def __init__(
-        self,
-        registry: Registry,
-        log: Log,
-        cursors: Cursors,
-        pushing: Pushing | None = None,
-        *,
+        self, registry: Registry, log: Log, cursors: Cursors, pushing: Pushing | None = None, *,
         stopped: Callable[[SubscriptionId], None] = lambda _: None,
         used: Callable[[SubscriptionId], None] = lambda _: None,
         cover: Callable[[Subscription], Awaitable[None]] | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Call `stopped` for deleted and detached subscriptions, `used` for those requested by name.
 
         `cover` is called before exactly-once delivery is switched on for one that may have messages on lease.
@@ -92,17 +74,10 @@ class Subscriptions:
         return self._note_use_and_view(caller, await lookup.find_subscription(self._registry, caller, name))
 
     async def create(
-        self,
-        caller: Caller,
-        name: SubscriptionName,
-        topic: str,
-        ack_deadline_seconds: int = 0,
-        *,
-        push: AskedPush | None = None,
-        options: ParallelOptions | None = None,
-        labels: Mapping[str, str] = NO_LABELS,
+        self, caller: Caller, name: SubscriptionName, topic: str, ack_deadline_seconds: int = 0, *,
+        push: AskedPush | None = None, options: ParallelOptions | None = None, labels: Mapping[str, str] = NO_LABELS,
         takes_own: bool = False,
-    ) -> Subscription:
+    ) -> Subscription:  # fmt: skip
         """Make a subscription at the present end of a topic.
 
         `topic` is a reference `projects/P/topics/T`; a deadline of 0 is the default; `push` is None for a pull
@@ -113,20 +88,19 @@ class Subscriptions:
         """
         if options is not None:
             check(options)
-        _check_deadline(ack_deadline_seconds)
-        if options is not None and ack_deadline_seconds:
-            _check_parallel_deadline(ack_deadline_seconds)
-        target = await lookup.find_topic(self._registry, caller, topic_reference(caller.here.name, topic))
-        is_parallel = options is not None
-        asked = self._pushing.for_creation(caller, target.name, push, parallel=is_parallel) if push else None
-        config, worker = await asked if asked else (None, None)
+        _check_deadline(ack_deadline_seconds, is_parallel=options is not None and ack_deadline_seconds != 0)
+        target = await lookup.find_topic(self._registry, caller, names.topic_reference(caller.here.name, topic))
+        config, worker = None, None
+        if push:
+            parallel = options is not None
+            config, worker = await self._pushing.for_creation(caller, target.name, push, parallel=parallel)
         if options is not None:
             letters = await self._dead_letters(caller, target.name, options.dead_letter_policy, takes_own)
             options = replace(options, dead_letter_policy=letters)
         if await self._registry.subscriptions.find(caller.here.id, name) is not None:
             raise AlreadyExists("Subscription already exists")
         await self._registry.quotas.require_room(caller.here.id, {SUBSCRIPTIONS: 1})
-        identity = SubscriptionId(new_uuid())
+        identity = SubscriptionId(names.new_uuid())
         # The cursor first: a registered subscription can always be pulled from.
         await self._cursors.create(identity, target.id, (await self._log.bounds(target.id)).end)
         made = Subscription(
@@ -224,8 +198,7 @@ class Subscriptions:
         _check_deadline(seconds)
         subscription = await self.show(caller, name)
         caller.require_listed(subscription.authorized, CONSUMER)
-        if subscription.parallel is not None:
-            _check_parallel_deadline(seconds)
+        _check_deadline(seconds, is_parallel=subscription.parallel is not None)
         expected = lookup.expected_subscription(caller)
         changed = await self._registry.subscriptions.set_ack_deadline(caller.here.id, name, seconds, expected)
         return self._note_use_and_view(caller, lookup.require_found(changed, SubscriptionGone))
@@ -236,14 +209,10 @@ class Subscriptions:
         listed = await self._registry.subscriptions.access_list(caller.here.id, name)
         return Acl(listed, iam.lines(await self._registry.policies.find("subscriptions", caller.here.id, name)))
 
-    async def set_access_list(self, caller: Caller, name: SubscriptionName, users: Sequence[str]) -> Sequence[UserName]:
-        """Replace and return the access list; raise `NotFound` for whoever is no member, then for the subscription."""
-        return await self._registry.subscriptions.change_access_list(caller.here.id, name, users, None, caller.expected)
-
     async def change_access_list(
-        self, caller: Caller, name: SubscriptionName, add: Sequence[str], remove: Collection[str]
+        self, caller: Caller, name: SubscriptionName, add: Sequence[str], remove: Collection[str] | None = None
     ) -> Sequence[UserName]:
-        """Add users to the access list and remove others; return it. Raises as `set_access_list`, of users to add."""
+        """Add users and remove others, None: all others; return the list. Raises `NotFound`, first for a non-member."""
         return await self._registry.subscriptions.change_access_list(caller.here.id, name, add, remove, caller.expected)
 
     async def give_cursors(self) -> int:
@@ -253,8 +222,9 @@ class Subscriptions:
         redelivered rather than skipped.
         """
         have, known = await self._cursors.subscriptions(), await self._registry.subscriptions.all()
-        for each in [each for each in known if each.is_detached and each.id in have]:
-            await self._cursors.drop(each.id)  # a crash came between
+        for each in known:
+            if each.is_detached and each.id in have:
+                await self._cursors.drop(each.id)  # a crash came between
         missing = [each for each in known if each.id not in have and not each.is_detached]
         for each in missing:
             topic = await self._registry.topics.find(each.project_id, each.topic)
@@ -272,14 +242,10 @@ class Subscriptions:
         return replace(asked, topic=found)
 
 
-def _check_parallel_deadline(seconds: int) -> None:
-    if seconds < MIN_ACK_DEADLINE:
+def _check_deadline(seconds: int, *, is_parallel: bool = False) -> None:
+    refuse_if(not 0 <= seconds <= MAX_ACK_DEADLINE, BAD_ACK_DEADLINE)
+    if is_parallel and seconds < MIN_ACK_DEADLINE:
         raise InvalidInput("Invalid ackDeadlineSeconds(needs value between 10 and 600) Arguments")
-
-
-def _check_deadline(seconds: int) -> None:
-    if not 0 <= seconds <= MAX_ACK_DEADLINE:
-        raise InvalidInput(BAD_ACK_DEADLINE)
 
 
 class Expiry:
@@ -317,12 +283,10 @@ class Expiry:
 
     async def _remove_unused(self, each: Expiring, now: Milliseconds) -> None:
         since = Milliseconds(now - each.ttl - EXPIRY_MARGIN)
-        if self._last_use(each) >= since:
-            return
         project, name = each.title
-        if not await self._subscriptions.delete_unused(project, each.id, since):
+        if self._last_use(each) >= since or not await self._subscriptions.delete_unused(project, each.id, since):
             return
-        path, unused = subscription_path(project, name), span_text(each.ttl)
+        path, unused = names.subscription_path(project, name), span_text(each.ttl)
         expiry_logger.warning("subscription.expired", subscription=path, unused_for=unused)
         reason = f"Not used for {unused}"
         event = new_event(self._clock.wall(), "ams", "subscriptions:delete", path, actor=EXPIRY_ACTOR, reason=reason)

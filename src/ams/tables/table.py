@@ -124,43 +124,33 @@ def open_table(location: Location | str, at: int | datetime | None = None) -> Ta
     return TableVersion(location, delta)
 
 
-def _version_at(location: Location, at: datetime) -> int:
-    """Return the newest version up to a time, by the commits' own times: delta-rs uses file times."""
+def _version_at(location: Location, at: datetime) -> int | None:
+    """Return the newest version up to a time, by the commits' own times: delta-rs uses file times. None: no table."""
     found = log.versions(location)
     if not found:
-        raise WrongTable(_no_table(location))
+        return None
     place = bisect.bisect_right(found, at, key=lambda each: log.time_of(log.commit_info(location, each)))
     if place == 0:
         raise WrongTable(f"{location} has no version of {at.isoformat()} (any longer)")
     return found[place - 1]
 
 
-def _no_table(location: Location) -> str:
-    return f"{location} is no table: it has no {log.FOLDER}"
-
-
 def _why(location: Location, version: int | None, error: Exception) -> str:
     there = log.versions(location)
     if not there:
-        return _no_table(location)
+        return f"{location} is no table: it has no {log.FOLDER}"
     if version is not None and version not in there:
         return f"{location} has no version {version} (any longer)"
     if log.is_half_written(location):
         return f"{location} was left half written by a loss of power; start the run that writes it once more"
-    reason = str(error).partition("\n")[0]
-    return f"{location} cannot be read: {reason}"
+    return f"{location} cannot be read: " + str(error).partition("\n")[0]
 
 
 def _file(row: dict[str, Any], partition_by: Sequence[str]) -> File:
     values = row.get("partition") or {}
+    partition = {name: parquet.text(values[name]) for name in partition_by}
     told = [{name: value for name, value in (row[each] or {}).items() if value is not None} for each in _STATISTICS]
-    return File(
-        unquote(row["path"]),
-        row["size_bytes"],
-        row["num_records"],
-        {name: parquet.text(values[name]) for name in partition_by},
-        *told,
-    )
+    return File(unquote(row["path"]), row["size_bytes"], row["num_records"], partition, *told)
 
 
 _TRIES = 20

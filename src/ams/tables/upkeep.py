@@ -165,15 +165,13 @@ def check(location: Location | str) -> TableReport:
 
 
 def _worth_merging(files: Sequence[File], file_bytes: int, order: str | None) -> Iterator[list[File]]:
+    def place(file: File) -> tuple[Any, ...]:
+        least = file.least.get(order) if order else None
+        return (least is None, 0 if least is None else least, -1 if file.batch is None else file.batch, file.path)
+
     small = (file for file in files if file.size * 2 < file_bytes)
     for _, found in groupby(small, lambda file: file.partition):  # a version's files are sorted by partition
-        in_order = sorted(found, key=lambda file: _place(file, order))
-        yield from (some for some in together(in_order, file_bytes) if len(some) > 1)
-
-
-def _place(file: File, order: str | None) -> tuple[Any, ...]:
-    least = file.least.get(order) if order else None
-    return (least is None, 0 if least is None else least, -1 if file.batch is None else file.batch, file.path)
+        yield from (some for some in together(sorted(found, key=place), file_bytes) if len(some) > 1)
 
 
 def _merge_files(snapshot: TableVersion, files: Sequence[File]) -> list[File]:

@@ -23,8 +23,7 @@ from ams.core.errors import AmsError
 LENGTH = 4  # bytes of a frame's length
 READY = b"ready"
 SHARED_BYTES = 2**26  # shared memory: maximum of a task and of its result
-MEMORY_BYTES = 3 * 2**28
-"""Limit of address space; a task beyond it ends the process. The service's systemd unit allows it for all workers."""
+MEMORY_BYTES = 3 * 2**28  # of address space; a task beyond it ends the process. The service's systemd unit allows it
 CPU_SECONDS = 10  # per task; normally the service kills it sooner
 
 Part = bytes | memoryview

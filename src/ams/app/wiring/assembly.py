@@ -54,7 +54,7 @@ from ams.service.users import Registrations, Tokens, TokenUses, Users
 from ams.service.validators import Validators
 from ams.storage.audit.trail import FailedLogins, Trail
 from ams.validation.long_checks import LongChecks
-from ams.workers import Pool
+from ams.workers.pool import Pool
 
 CONNECT_SECONDS = 1.0  # to another node; slower ones count as down
 ANSWER_SECONDS = 6.0  # for another node's answer, in addition to a pull's wait: clients give up at ten

@@ -33,7 +33,7 @@ from ams.wire import service as wire
 from ams.wire.actions import ARROW, EVENTS, LINES
 from ams.wire.projects import TopicOffsets
 from ams.wire.subscriptions import OffsetAt
-from ams.workers import NoWorker, Pool, TaskFailed
+from ams.workers.pool import NoWorker, Pool, TaskFailed
 
 T = TypeVar("T")
 

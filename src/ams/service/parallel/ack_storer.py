@@ -81,8 +81,6 @@ class Storer:
         if storing := [task for opened in self._opened.all() for task in opened.storing]:
             await asyncio.wait(storing)
 
-    # Horizons of exactly-once delivery
-
     async def extend_horizon(self, opened: OpenSubscription, length: Milliseconds) -> None:
         """With exactly-once delivery, store a horizon for leases of this length, if needed."""
         if not (opened.options.enable_exactly_once_delivery or opened.is_horizon_stored):
@@ -116,10 +114,9 @@ class Storer:
     async def _store_horizon(self, opened: OpenSubscription) -> None:
         opened.is_horizon_stored = True
         now = self._clock.monotonic()
-        found = opened.backlog.may_be_out(now)
-        if found is None:
+        below, until = opened.backlog.end_of_leases(now)
+        if until <= now:
             return
-        below, until = found
         horizon = Horizon(below, Milliseconds(self._clock.wall() + until - now))
         try:
             await self.store(opened, Settling(), horizon)

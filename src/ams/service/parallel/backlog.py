@@ -41,19 +41,9 @@ from ams.core.ack_ids import AckId, AckIds
 from ams.core.clock import Milliseconds
 from ams.core.fair_share import fair_room
 from ams.core.names import Offset
+from ams.service.parallel import message_state
 from ams.service.parallel.hand_out_ids import HandOutIds, NamedLeases, RestartGrace
-from ams.service.parallel.message_state import (
-    NO_DEADLINE,
-    Done,
-    Failures,
-    FlowWindow,
-    HandOut,
-    KeyConsumer,
-    KeyQueue,
-    MessageLeases,
-    OrderingKeys,
-    RetryRules,
-)
+from ams.service.parallel.message_state import FlowWindow, HandOut, KeyConsumer, KeyQueue, RetryRules
 from ams.storage.cursors.acks import AckProgress, Mark
 
 MAX_OUT = 100_000  # messages on lease or being settled; each costs about the memory of a tuple in a dictionary
@@ -72,8 +62,7 @@ class Settling:
     failures: dict[Offset, int] = field(default_factory=dict)
     waits: Milliseconds | None = None  # backoff of the failed messages; None: by the retry policy
     late: list[AckId] = field(default_factory=list)  # ids that are not valid any more: they change nothing
-    out_of_order: set[AckId] = field(default_factory=set)
-    """Late ids that may be repeated: earlier messages of their keys are not acknowledged (exactly-once)."""
+    out_of_order: set[AckId] = field(default_factory=set)  # late ids that may be repeated (exactly-once)
     unsure: dict[str, list[Offset]] = field(default_factory=dict)  # another call settles them: retry when it is done
     leases: list[tuple[HandOut, list[Offset]]] = field(default_factory=list)
     taken_back: dict[Offset, Mark] = field(default_factory=dict)  # messages behind the failed ones, of the same keys
@@ -88,13 +77,11 @@ class Backlog:
     """Messages of one subscription, from its floor on."""
 
     def __init__(self, progress: AckProgress, identity: str, rules: RetryRules, grace: RestartGrace) -> None:
-        """Take over a subscription."""
-        self.epoch, self.run = progress.epoch, progress.run
-        self.done = Done(progress)
-        self.leases = MessageLeases()
-        self.keys = OrderingKeys()
-        self.failures = Failures(progress.failures, rules)
-        self.restart_grace = grace
+        self.epoch, self.run, self.restart_grace = progress.epoch, progress.run, grace
+        self.done = message_state.Done(progress)
+        self.leases = message_state.MessageLeases()
+        self.keys = message_state.OrderingKeys()
+        self.failures = message_state.Failures(progress.failures, rules)
         self._ids = HandOutIds(progress, identity, grace, self.leases, self.done, self.failures)
         self._ready: list[Offset] = []  # a heap; it may hold an offset twice, or one that is leased or done by now
 
@@ -106,8 +93,6 @@ class Backlog:
                 self.restart_grace.grace_until = self.restart_grace.longest_until
                 self.restart_grace.withhold(self.restart_grace.end, self.restart_grace.longest_until)
         self.failures.rules = rules
-
-    # Counts and times
 
     @property
     def floor(self) -> Offset:
@@ -158,11 +143,11 @@ class Backlog:
         """Return when the last lease ends, leases of the previous run included."""
         return max(now, self.restart_grace.grace_until, self.leases.latest or now)
 
-    def may_be_out(self, now: Milliseconds) -> tuple[Offset, Milliseconds] | None:
-        """Return the offset below which messages may be on lease, and when the last lease ends; None: no leases."""
+    def end_of_leases(self, now: Milliseconds) -> tuple[Offset, Milliseconds]:
+        """Return the offset below which messages may be on lease, and when the last lease ends; `now`: no leases."""
         before = self._previous_run_until
-        until = max(before, self.leases.latest or now)
-        return (max(self.scan, self.restart_grace.end if before else self.scan), until) if until > now else None
+        below = max(self.scan, self.restart_grace.end) if before else self.scan
+        return below, max(before, self.leases.latest or now)
 
     @property
     def _previous_run_until(self) -> Milliseconds:
@@ -257,14 +242,9 @@ class Backlog:
         return taken
 
     def give(
-        self,
-        offsets: list[Offset],
-        attempt: int,
-        size: int,
-        deadline: Milliseconds,
-        holder: str,
+        self, offsets: list[Offset], attempt: int, size: int, deadline: Milliseconds, holder: str,
         window: FlowWindow | None = None,
-    ) -> str:
+    ) -> str:  # fmt: skip
         """Lease messages of one attempt, `size` bytes in all; return the hand-out part of their ack ids."""
         text = self._ids.new(attempt)
         count = len(offsets)
@@ -397,7 +377,7 @@ class Backlog:
                 settling.late += refused
                 settling.out_of_order.update(refused)
             else:
-                self.leases.extend(lease, behind, NO_DEADLINE)
+                self.leases.extend(lease, behind, message_state.NO_DEADLINE)
             if others := set(offsets).difference(behind):
                 settling.leases.append((lease, sorted(others)))
         settling.leases += self.leases.of(first - acked).items()
@@ -417,7 +397,6 @@ class Backlog:
         settling.failures.update({each: self.failures.attempt_of(each) for each in offsets})
 
     def _take_back(self, settling: Settling) -> None:
-        """Take back the messages that are out behind failed ones in their ordering keys."""
         behind, leases = self._end_behind(settling.failures)
         settling.leases += leases
         settling.taken_back = dict.fromkeys(behind, Mark(self.run, self._ids.number))
@@ -433,7 +412,6 @@ class Backlog:
         return behind, leases
 
     def _firsts(self, offsets: Iterable[Offset]) -> dict[KeyQueue, Offset]:
-        """Return, for each ordering key, the first of these messages that is out."""
         firsts: dict[KeyQueue, Offset] = {}
         for offset in offsets:
             if (queue := self.keys.queue_if_out(offset)) is not None:
@@ -489,7 +467,7 @@ class Backlog:
             self._go_on(self.keys.queues_of([*settled, *settling.taken_back]))
 
     def note_lost(self, offsets: Sequence[Offset]) -> None:
-        """Treat messages that the log does not have any more as done."""
+        """Treat messages as done: the log does not have them any more, or they are held and no longer blocked."""
         self.done.add_unstored(offsets)
         self._forget(offsets)
 
@@ -547,15 +525,12 @@ class Backlog:
         for queue in queues:
             for lease, held in self.leases.of([*self._acknowledged_prefix(queue)]).items():
                 self.leases.end(lease, held)
-                self.done.add_unstored(held)
-                self._forget(held)
+                self.note_lost(held)
             self._offer(queue)
 
     def _may_take(self, offset: Offset, queue: KeyQueue | None, consumer: KeyConsumer | None) -> bool:
-        """Return whether a consumer may get a ready message; `queue` is that of its ordering key."""
-        if queue is not None and not (queue.next == offset and self._takes(queue, consumer)):
-            return False
-        return self._is_free(offset)
+        is_its_turn = queue is None or (queue.next == offset and self._takes(queue, consumer))
+        return is_its_turn and self._is_free(offset)
 
     def _takes(self, queue: KeyQueue, consumer: KeyConsumer | None) -> bool:
         """Return whether a consumer may get the next message of a key: not while a failure in it is being stored."""

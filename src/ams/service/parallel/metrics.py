@@ -34,9 +34,15 @@ def findings(opened: OpenSubscription, *, names_holders: bool, streams: int = 0)
     backlog = opened.backlog
     if streams:
         yield Finding(False, f"{streams} stream{'s are' if streams != 1 else ' is'} open to consumers.")
-    yield from _large_message_finding(opened)
+    if opened.large is not None and opened.large[0] not in backlog.done:
+        offset, size = opened.large
+        text = (
+            f"Message {offset} has {size} bytes on a stream, and is not acknowledged: some clients take no more than"
+            " 4 MiB, end their stream upon it, and get it again. Acknowledge it by a pull, or publish less at a time."
+        )
+        yield Finding(True, text)
     if backlog.leases:
-        yield Finding(False, _holders(backlog, names_holders=names_holders))
+        yield Finding(False, _holders_text(backlog, names_holders=names_holders))
     yield from _room_findings(backlog)
     yield from _floor_findings(backlog, names_holders=names_holders)
     yield from _failure_findings(opened)
@@ -46,7 +52,7 @@ def findings(opened: OpenSubscription, *, names_holders: bool, streams: int = 0)
         yield Finding(count >= MANY_MESSAGES, text)
 
 
-def _holders(backlog: Backlog, *, names_holders: bool) -> str:
+def _holders_text(backlog: Backlog, *, names_holders: bool) -> str:
     leased = messages_text(len(backlog.leases))
     found = sorted(backlog.leases.holders.items(), key=lambda each: -each[1])
     if not names_holders:
@@ -64,17 +70,14 @@ def _room_findings(backlog: Backlog) -> Iterator[Finding]:
     elif backlog.leases.bytes >= MAX_OUT_BYTES:
         yield Finding(True, f"Its room is used up, {MAX_OUT_BYTES} bytes of messages are out: {until}")
     if backlog.held_back >= MAX_HELD_BACK:
-        text = f"{messages_text(MAX_HELD_BACK)} are to be given again or blocked: no new ones before some are done."
-        yield Finding(True, text)
+        text = f"{messages_text(MAX_HELD_BACK)} are to be given again or blocked"
+        yield Finding(True, f"{text}: no new ones before some are done.")
     elif most_waits >= MAX_HELD_BACK - backlog.held_back:
-        text = (
-            f"{messages_text(most_waits)} wait to be given again that failed with one consumer:"
-            " it gets no new ones before."
-        )
-        yield Finding(True, text)
+        text = f"{messages_text(most_waits)} wait to be given again that failed with one consumer"
+        yield Finding(True, f"{text}: it gets no new ones before.")
     if backlog.scan - backlog.floor >= MAX_SPAN:
-        text = f"Message {backlog.floor} is {MAX_SPAN} behind the newest that was given: no new ones before it is done."
-        yield Finding(True, text)
+        text = f"Message {backlog.floor} is {MAX_SPAN} behind the newest that was given"
+        yield Finding(True, f"{text}: no new ones before it is done.")
 
 
 def _floor_findings(backlog: Backlog, *, names_holders: bool) -> Iterator[Finding]:
@@ -93,22 +96,8 @@ def _floor_findings(backlog: Backlog, *, names_holders: bool) -> Iterator[Findin
     )
 
 
-def _large_message_finding(opened: OpenSubscription) -> Iterator[Finding]:
-    if opened.large is None or opened.large[0] in opened.backlog.done:
-        return
-    offset, size = opened.large
-    yield Finding(
-        True,
-        f"Message {offset} has {size} bytes on a stream, and is not acknowledged: some clients take no more than 4 MiB,"
-        " end their stream upon it, and get it again. Acknowledge it by a pull, or publish less at a time.",
-    )
-
-
 def _failure_findings(opened: OpenSubscription) -> Iterator[Finding]:
-    failures = opened.backlog.failures.counts
-    if not failures:
-        return
-    offset, count = max(failures.items(), key=lambda each: each[1])
+    offset, count = max(opened.backlog.failures.counts.items(), key=lambda each: each[1], default=(0, 0))
     if count < MANY_FAILURES:
         return
     policy = opened.options.dead_letter_policy

@@ -56,11 +56,7 @@ class OpenSubscription:
     filter: Filter | None
     horizon: Horizon | None
     used: Milliseconds
-    is_horizon_stored: bool
-    """True if the stored horizon covers all leases: with exactly-once delivery, or just before it is switched on.
-
-    False if another process switched it on.
-    """
+    is_horizon_stored: bool  # it covers all leases; False if another process switched exactly-once delivery on
     failures: int = 0
     dead_letters: int = 0  # messages dead-lettered since it was opened
     large: tuple[Offset, int] | None = None  # last message too large for some clients of streams, and its bytes
@@ -125,8 +121,7 @@ class OpenSubscriptions:
         self._opening: dict[SubscriptionId, asyncio.Lock] = {}
         self._ends: Mapping[TopicId, Offset] | None = None  # of topics when this process started, if it works alone
         self._began = clock.monotonic()
-        self._worked_on: set[SubscriptionId] = set()
-        """Subscriptions that this process has opened. For all others `_ends` bounds what was given before."""
+        self._worked_on: set[SubscriptionId] = set()  # for all others `_ends` bounds what was given before
 
     async def start(self, supervisor: Supervisor) -> None:
         """Renew the ownership of subscriptions in the background."""
@@ -143,8 +138,6 @@ class OpenSubscriptions:
         """Close all subscriptions and give them up to other nodes, before this one stops."""
         self._forget_all()
         await self._ownership.leave()
-
-    # Which ones are open
 
     def get(self, subscription: SubscriptionId) -> OpenSubscription | None:
         """Return a subscription if it is open here."""
@@ -178,8 +171,6 @@ class OpenSubscriptions:
         if lost := opened.backlog.retain(oldest):
             logger.warning("subscription.lost", subscription=opened.subscription.name, messages=lost)
 
-    # Timer for lease expiry: wakes the sweeper when the next lease or retry is due
-
     def note_due(self, opened: OpenSubscription) -> None:
         """Wake the sweeper if something is due before its next sweep."""
         due = opened.backlog.leases.next_due()
@@ -199,8 +190,6 @@ class OpenSubscriptions:
         self._next_sweep = Milliseconds(max(min(dues), now + SLOT_MS))
         return (self._next_sweep - now) / 1000
 
-    # Letting go
-
     def forget(self, subscription: SubscriptionId) -> None:
         """Close a subscription after a seek, deletion or change: the next use reopens it."""
         if (opened := self._open.pop(subscription, None)) is not None:
@@ -215,8 +204,6 @@ class OpenSubscriptions:
     def _forget_all(self) -> None:
         for subscription in list(self._open):
             self.forget(subscription)
-
-    # Opening
 
     async def own(self, subscription: SubscriptionId, *, seizes: bool = False) -> None:
         """Own a subscription; push `seizes` it from another node. Raises `OwnedElsewhere`, `SubscriptionGone`."""
@@ -249,8 +236,8 @@ class OpenSubscriptions:
 
     async def _take_over(self, subscription: Subscription, topic: TopicId) -> OpenSubscription:
         """Load a subscription. Drops done offsets beyond the topic's end: the log was restored from an older copy."""
-        title = (await self._registry.subscriptions.titles([subscription.id])).get(subscription.id)
-        project = require_found(title, SubscriptionGone).project
+        titles = await self._registry.subscriptions.titles([subscription.id])
+        project = require_found(titles.get(subscription.id), SubscriptionGone).project
         progress = await self._cursors.take_over(subscription.id, topic)
         end = (await self._log.bounds(topic)).end
         kept = drop_from(progress, end)
@@ -279,7 +266,6 @@ class OpenSubscriptions:
         """Return the offset below which former owners may have given messages, and since when they gave none."""
         if self._ends is None or subscription in self._worked_on:
             return end, self._clock.monotonic()
-        known = max(progress.failures, default=-1)  # done offsets of a restored snapshot may be above the end
-        if progress.done:
-            known = max(known, progress.done.max())
+        done = progress.done.max() if progress.done else -1  # those of a restored snapshot may be above the end
+        known = max(done, *progress.failures, -1)
         return min(max(self._ends.get(topic, Offset(0)), Offset(known + 1)), end), self._began

@@ -58,23 +58,15 @@ class Puller:
     """Leases messages to consumers."""
 
     def __init__(self, deliverer: Deliverer, opened: OpenSubscriptions, storer: Storer, clock: Clock) -> None:
-        """`deliverer` has the limits and the waiting pulls of both types of subscriptions."""
+        """Use the limits and the waiting pulls of `deliverer`, which are of both types of subscriptions."""
         self._deliverer, self._log, self._opened = deliverer, deliverer.log, opened
         self._storer, self._clock = storer, clock
 
     async def pull(
-        self,
-        subscription: Subscription,
-        most: int,
-        *,
-        holder: str,
-        held_for: str | None = None,
-        wait: bool = False,
-        max_bytes: int | None = None,
-        seconds: int | None = None,
-        window: FlowWindow | None = None,
+        self, subscription: Subscription, most: int, *, holder: str, held_for: str | None = None, wait: bool = False,
+        max_bytes: int | None = None, seconds: int | None = None, window: FlowWindow | None = None,
         one_of_each_key: bool = False,
-    ) -> Sequence[LeaseBatch]:
+    ) -> Sequence[LeaseBatch]:  # fmt: skip
         """Lease up to `most` messages to a consumer for so many `seconds`; None: for the subscription's deadline.
 
         `window` is the flow control of the stream they go to. A stream gets more messages of an ordering key while it
@@ -83,10 +75,8 @@ class Puller:
         """
         limit = max_bytes or self._deliverer.max_bytes
         length = Milliseconds((seconds or subscription.ack_deadline_seconds) * 1000)
-        keys: KeyConsumer | None = window
-        options = subscription.parallel
-        if keys is None and options is not None and options.enable_message_ordering and not one_of_each_key:
-            keys = KeyConsumer()
+        has_keys = subscription.parallel is not None and subscription.parallel.enable_message_ordering
+        keys = window or (KeyConsumer() if has_keys and not one_of_each_key else None)
         consumer = _Consumer(holder, held_for, length, window, keys)
         with no_topic_is_a_conflict:
             while True:
@@ -100,13 +90,11 @@ class Puller:
             self._deliverer.counts.note_pull(subscription.id)
         return lots
 
-    # Finding: one call per subscription at a time
-
     async def _find(self, opened: OpenSubscription, most: int, max_bytes: int, consumer: _Consumer) -> Sequence[Stored]:
         """Return messages to give, in offset order: those to be redelivered, then as many new ones as fit.
 
-        At least one message, or at most `max_bytes`. Empty if the backlog is empty, or the filter passed over all of it
-        for `MAX_SCAN_MS`: the next call goes on there.
+        One call per subscription at a time. At least one message, or at most `max_bytes`. Empty if the backlog is
+        empty, or the filter passed over all of it for `MAX_SCAN_MS`: the next call goes on there.
         """
         keys = consumer.keys
         has_ready = opened.backlog.has_ready or (keys is not None and keys.ready)
@@ -217,8 +205,6 @@ class Puller:
             opened.backlog.done.note_scanned(bounds.end)
         return True
 
-    # Giving
-
     async def _give(
         self, opened: OpenSubscription, most: int, consumer: _Consumer, max_bytes: int
     ) -> Sequence[LeaseBatch]:
@@ -247,8 +233,7 @@ class Puller:
         finally:
             if len(kept) < len(messages):
                 backlog.give_back(offsets_of(messages)[len(kept) :])
-        taken = backlog.find_taken(offsets_of(kept)) if kept else ()
-        if taken:
+        if kept and (taken := backlog.find_taken(offsets_of(kept))):
             kept = [each for each in kept if each.offset not in taken]
         deadline = Milliseconds(self._clock.monotonic() + consumer.lease_ms)
         lots = []
@@ -270,8 +255,6 @@ class Puller:
             await self._deliverer.turn(size, held_for)
         self._deliverer.counts.note_pull(subscription, len(messages), data_bytes)
         return messages
-
-    # Waiting
 
     async def wait(self, subscription: Subscription, holder: str, until: float, left: Gone | None = None) -> bool:
         """Wait after an empty pull, as `Deliverer.wait`; return whether to pull again."""

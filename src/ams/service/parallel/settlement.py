@@ -38,7 +38,7 @@ SliceWork = Callable[[AckIds], Awaitable[Sequence[AckId]]]  # settles some ids, 
 class LateIds(AckTimeout):
     """Some ids came after their deadline, or are invalid by now. The others are settled."""
 
-    def __init__(self, message: str, ids: Sequence[AckId], out_of_order: AbstractSet[AckId] = frozenset()) -> None:
+    def __init__(self, message: str, ids: Sequence[AckId], out_of_order: AbstractSet[AckId]) -> None:
         """`out_of_order`: ids to repeat when earlier messages of their keys are acknowledged."""
         super().__init__(message)
         self.ids, self.out_of_order = ids, out_of_order
@@ -107,9 +107,8 @@ class Settler:
 
     async def refuse(self, subscription: Subscription, ids: AckIds, wait: Milliseconds, verdict: Verdict) -> None:
         """Nack messages that an endpoint refused; `wait` applies to a subscription without a retry policy."""
-        options = subscription.parallel
-        own = None if options is not None and options.retry_policy is not None else wait
-        await self.nack(subscription, ids, own, verdict)
+        has_policy = subscription.parallel is not None and subscription.parallel.retry_policy is not None
+        await self.nack(subscription, ids, None if has_policy else wait, verdict)
 
     async def extend(self, subscription: Subscription, ids: AckIds, seconds: int, *, holder: str) -> None:
         """Move leases to `holder`, to end in so many `seconds`; 0 is a nack. Raises as `acknowledge`."""
@@ -154,8 +153,7 @@ class Settler:
         """Settle ids in slices, with turns for others between; raise `NeverGiven` before the first. Return late ids."""
         if _are_few(ids):
             return await work(ids)
-        late: list[AckId] = []
-        never_given: list[AckId] = []
+        late, never_given = list[AckId](), list[AckId]()
         for some in slice_ids(ids, SLICE):
             try:
                 await self._look_up(subscription, some, Backlog.check)

@@ -39,11 +39,11 @@ class Sweeper:
         await self._rounds.close()
 
     async def _sweep(self) -> None:
-        await self.look(self._supervisor.log_failure)
+        await self.sweep_once(self._supervisor.log_failure)
         self._rounds.seconds = self._opened.seconds_until_due()
 
-    async def look(self, log_failure: Callable[[str], None]) -> None:
-        """Sweep once: expired leases, ended backoffs, messages to dead-letter."""
+    async def sweep_once(self, log_failure: Callable[[str], None]) -> None:
+        """Sweep all open subscriptions; log errors, so that a defect of one does not stop the sweep of others."""
         for opened in list(self._opened.all()):
             try:
                 await self._sweep_subscription(opened)
@@ -51,10 +51,11 @@ class Sweeper:
                 self._opened.leave(opened.subscription.id)
             except AmsError as error:
                 logger.warning("leases.put_off", subscription=opened.subscription.name, reason=error.message)
-            except Exception:  # a defect of one must not stop the sweep of others
+            except Exception:
                 log_failure(PART)
 
     async def _sweep_subscription(self, opened: OpenSubscription) -> None:
+        """Handle expired leases, ended backoffs and messages to dead-letter. Errors propagate to `sweep_once`."""
         if not self._opened.holds(opened.subscription.id):
             self._opened.forget(opened.subscription.id)
             return

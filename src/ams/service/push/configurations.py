@@ -31,7 +31,7 @@ from ams.storage.log.base import Log
 from ams.storage.registry.records import Subscription
 from ams.storage.registry.registry import Registry
 from ams.storage.secrets import new_token
-from ams.wire.push import Failure, WorkerState
+from ams.wire.push import WorkerState
 
 DISABLED = "Push functionality is currently disabled"
 NO_WORKER = "Push functionality is currently unavailable"
@@ -41,9 +41,9 @@ FIRST_WORKER = UserName("push_worker_0")  # by convention (HTTP contract 13.5)
 KEEP_SECONDS = 86_400  # how long the previous secret stays valid by default
 MAX_KEEP_SECONDS = 30 * 86_400
 NOT_HTTP = "Subscription is not in http push mode"
-UNVERIFIED, INACTIVE, UNKNOWN = "unverified", "inactive", "unknown"
-"""States beside a worker's phases: the endpoint is not verified yet; no process delivers; no worker reported (a push
-server over gRPC has only a text)."""
+VERIFICATION_FAILED = "Endpoint verification failed."
+UNVERIFIED, INACTIVE = "unverified", "inactive"  # states beside a worker's phases; inactive: no process delivers
+UNKNOWN = "unknown"  # no worker reported: a push server over gRPC has only a text
 
 
 async def no_push_server() -> None:
@@ -183,13 +183,13 @@ class Pushing:
             try:
                 await self.endpoints.check(host, port, asked.verification_hash)
             except CheckFailed as error:
-                raise _verification_error(str(error)) from error
+                raise NotAuthenticated(f"{VERIFICATION_FAILED}{error}") from error
 
         def change(present: PushConfig | None) -> PushConfig:
             # The configuration may have changed meanwhile: the endpoint must have shown the present hash.
             config = _require_unverified(present)
             if config.verification_hash != asked.verification_hash:
-                raise _verification_error("Wrong verification hash")
+                raise NotAuthenticated(f"{VERIFICATION_FAILED}Wrong verification hash")
             return replace(config, verified=True)  # nothing else changes (17.2, A10)
 
         expected = expected_subscription(caller)
@@ -263,10 +263,6 @@ def _require_unverified(config: PushConfig | None) -> PushConfig:
     return found
 
 
-def _verification_error(reason: str) -> NotAuthenticated:
-    return NotAuthenticated(f"Endpoint verification failed.{reason}")
-
-
 class PushStatus(NamedTuple):
     """Status of a delivery."""
 
@@ -314,17 +310,10 @@ class PushWatcher:
 
 
 def _without_details(worker: WorkerState) -> WorkerState:
-    return msgspec.structs.replace(
-        worker,
-        failure=_without_detail(worker.failure),
-        last_failure=_without_detail(worker.last_failure),
-        # where the endpoint said nothing, the error is our own text
-        attempts=[
-            msgspec.structs.replace(each, error=f"HTTP {each.status}") if each.status and each.error else each
-            for each in worker.attempts
-        ],
-    )
-
-
-def _without_detail(failure: Failure | None) -> Failure | None:
-    return failure and msgspec.structs.replace(failure, detail="")
+    change = msgspec.structs.replace
+    failure, last_failure = [each and change(each, detail="") for each in (worker.failure, worker.last_failure)]
+    # where the endpoint said nothing, the error is our own text
+    attempts = [
+        change(each, error=f"HTTP {each.status}") if each.status and each.error else each for each in worker.attempts
+    ]
+    return change(worker, failure=failure, last_failure=last_failure, attempts=attempts)

@@ -12,14 +12,8 @@ from typing import Any, NamedTuple
 
 import jwt
 import structlog
+from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    NoEncryption,
-    PrivateFormat,
-    PublicFormat,
-    load_pem_private_key,
-)
 
 from ams.core.clock import Clock
 from ams.core.errors import Damaged
@@ -94,33 +88,25 @@ class PushIdentity:
         return {each: token.text for each, token in fresh.items()}
 
     def _sign(self, key: _Key, claim: Claim, now: int) -> _Token:
-        said = {
-            "iss": self.issuer,
-            "aud": claim.audience,
-            "azp": claim.service_account,
-            "sub": claim.service_account,
-            "email": claim.service_account,
-            "email_verified": True,
-            "iat": now,
-            "exp": now + LIVES_SECONDS,
-        }
+        account = claim.service_account
+        said = {"iss": self.issuer, "aud": claim.audience, "azp": account, "sub": account}
+        said |= {"email": account, "email_verified": True, "iat": now, "exp": now + LIVES_SECONDS}
         return _Token(jwt.encode(said, key.private, ALGORITHM, headers={"kid": key.id}), now)
 
     async def _own_key(self) -> _Key:
         async with self._making:
             if self._key is None:
                 found = await self._records.find(PUSH)
-                if found is None:
-                    found = await self._records.add(PUSH, await asyncio.to_thread(_make_key))
-                private = load_pem_private_key(found.pem.encode(), None)
+                found = found or await self._records.add(PUSH, await asyncio.to_thread(_make_key))
+                private = serialization.load_pem_private_key(found.pem.encode(), None)
                 assert isinstance(private, rsa.RSAPrivateKey)
                 self._key = _Key(found.id, private)
             return self._key
 
 
 def _make_key() -> SigningKey:
-    """Make a key; takes a good part of a second."""
-    key = rsa.generate_private_key(_EXPONENT, _BITS)
-    public = key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
-    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    key = rsa.generate_private_key(_EXPONENT, _BITS)  # takes a good part of a second
+    encoding, secret = serialization.Encoding, serialization.NoEncryption()
+    public = key.public_key().public_bytes(encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+    pem = key.private_bytes(encoding.PEM, serialization.PrivateFormat.PKCS8, secret)
     return SigningKey(hashlib.sha256(public).hexdigest()[:_ID_LENGTH], pem.decode())

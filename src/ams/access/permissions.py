@@ -10,7 +10,7 @@ rows replace those of the same action.
 import json
 import tomllib
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from ams.core.errors import BadSettings, refuse_if
 from ams.core.names import is_name
@@ -62,25 +62,19 @@ def needs_all_rights(action: str) -> bool:
     return is_of_logins or action in ("users:refreshToken", "projects:refreshUserToken")
 
 
-class RoleTable(NamedTuple):
-    """Roles and their permissions."""
-
-    permissions: Mapping[str, frozenset[str]] = PERMISSIONS
-
-    @property
-    def roles(self) -> frozenset[str]:
-        """Valid names: the built-in roles, and those that only the table has."""
-        return ROLES.union(*self.permissions.values()) - {SELF}
+def roles_in(permissions: Mapping[str, frozenset[str]]) -> frozenset[str]:
+    """Return the valid names of roles: the built-in ones, and those that only a table of permissions has."""
+    return ROLES.union(*permissions.values()) - {SELF}
 
 
-def role_table(path: str) -> RoleTable:
-    """Return the table, overridden by the role file at `path` if any. Raises `BadSettings` for a bad file."""
+def read_permissions(path: str) -> Mapping[str, frozenset[str]]:
+    """Return the permissions, overridden by the role file at `path` if any. Raises `BadSettings` for a bad file."""
     if not path:
-        return RoleTable()
+        return PERMISSIONS
     try:
         with open(path, "rb") as file:
             content = tomllib.load(file) if path.endswith(".toml") else json.load(file, object_pairs_hook=_object)
-        return RoleTable({**PERMISSIONS, **_rows(content)})
+        return {**PERMISSIONS, **_rows(content)}
     except (OSError, ValueError, RecursionError) as error:
         raise BadSettings(f"roles file {path}: {error}") from error
 

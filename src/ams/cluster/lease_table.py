@@ -35,13 +35,6 @@ class Holder(NamedTuple):
     pubsub: str = ""  # HOST:PORT of its Google Pub/Sub port; empty: none or unknown
 
 
-class Turn(NamedTuple):
-    """Result of a holder's turn."""
-
-    is_kept: bool  # its leases had not expired; False also at its first turn
-    holders: Mapping[SubscriptionId, Holder]  # of the wanted subscriptions, without deleted ones
-
-
 class LeaseTable:
     """Leases of one kind. All calls raise `RegistryUnavailable`."""
 
@@ -53,10 +46,14 @@ class LeaseTable:
     async def turn(
         self, holder: Holder, wanted: Collection[SubscriptionId] = (), *, seized: Collection[SubscriptionId] = (),
         released: Collection[SubscriptionId] = (),
-    ) -> Turn:  # fmt: skip
-        """Renew a holder's leases, release some, acquire free `wanted` ones, and take `seized` ones from others."""
+    ) -> tuple[bool, Mapping[SubscriptionId, Holder]]:  # fmt: skip
+        """Renew a holder's leases, release some, acquire free `wanted` ones, and take `seized` ones from others.
 
-        def work(connection: sa.Connection) -> Turn:
+        Returns whether its leases had not expired (False also at its first turn), and the holders of the wanted and
+        seized subscriptions, without deleted ones.
+        """
+
+        def work(connection: sa.Connection) -> tuple[bool, Mapping[SubscriptionId, Holder]]:
             is_kept = self._renew(connection, holder)
             _release(connection, self._kind, released, holder.name)
             _release(connection, self._kind, seized)
@@ -64,7 +61,7 @@ class LeaseTable:
             self._take(connection, asked, holder.name)
             is_asked = leases.c.subscription_id.in_(among(connection, asked))
             rows = connection.execute(_HOLDERS.where(_is_of(self._kind), is_asked)) if asked else ()
-            return Turn(is_kept, {row.subscription_id: _holder(row) for row in rows})
+            return is_kept, {row.subscription_id: _holder(row) for row in rows}
 
         return await self._database.in_turn(work, self._turn)
 

@@ -180,7 +180,7 @@ class _Spread:
             await self._sooner.wait()
         await self.look()
         working, unread = self._leases.working, self._leases.deliverer.unread
-        left = unread.bytes_left(self._project)
+        left = unread.room(self._project)
         if not left:
             await asyncio.sleep(PAUSE_SECONDS)
             return

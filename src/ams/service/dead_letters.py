@@ -15,13 +15,12 @@ from datetime import UTC, datetime
 import structlog
 
 from ams.access.admission import Caller
-from ams.access.permissions import CONSUMER
 from ams.core.clock import publish_time
 from ams.core.errors import Conflict, InvalidInput, KeyReused, QuotaExceeded, RateLimited, TooLarge, TopicGone
 from ams.core.messages import Message, Stored, batch_of, message, parse
 from ams.core.names import Offset, SubscriptionName, TopicId, TopicName, topic_id_text
 from ams.push.upstream import Verdict
-from ams.service.lookup import OWN_TOPIC, find_subscription, no_topic_is_a_conflict, require_found, topic_of
+from ams.service.lookup import OWN_TOPIC, find_listed_subscription, no_topic_is_a_conflict, require_found, topic_of
 from ams.service.stored_bytes import REQUEST_BYTES, StoredBytes
 from ams.service.tallies import Counts
 from ams.storage.cursors.base import NO_DEADLINE, Cursors
@@ -33,7 +32,6 @@ SUBSCRIPTION, REASON = "deadLetterSubscription", "deadLetterReason"  # two of th
 MAX_REASON = 1024  # characters of a reason that are kept
 NO_TOPIC = "Dead letter topic doesn't exist"
 NOT_ACKNOWLEDGED = "not acknowledged"
-
 logger = structlog.get_logger("ams.dead_letters")
 
 
@@ -55,8 +53,7 @@ class DeadLetters:
 
     async def dead_letter_for(self, caller: Caller, name: SubscriptionName, offset: Offset, verdict: Verdict) -> None:
         """Call `dead_letter` for a worker elsewhere. Also raises `NotFound`, and `NotAllowed` as for a pull."""
-        subscription = await find_subscription(self.registry, caller, name)
-        caller.require_listed(subscription.authorized, CONSUMER)
+        subscription = await find_listed_subscription(self.registry, caller, name)
         await self.dead_letter(subscription, caller.here.name, offset, verdict)
 
     async def dead_letter(self, subscription: Subscription, project: str, offset: Offset, verdict: Verdict) -> None:

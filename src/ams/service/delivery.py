@@ -40,26 +40,18 @@ LOOP_ITERATIONS_PER_ANSWER = 3  # per large answer: a publish takes three, so it
 TOO_MANY_UNREAD = "Too many answers wait to be read by their clients"
 
 
-class UnreadAnswers:
-    """Back-pressure: memory of large answers that clients have not read yet. Each project has a fair share."""
-
-    def __init__(self, most: int) -> None:
-        self.most = most  # bytes of all of them
-        self._share = FairShare[str](most)
-
-    def bytes_left(self, project: str) -> int:
-        """Return the bytes that an answer of a project may have now."""
-        return self._share.room(project)
+class UnreadAnswers(FairShare[str]):
+    """Back-pressure: bytes of large answers that clients have not read yet. Each project has a fair share."""
 
     def check(self, project: str, size: int) -> None:
         """Raise `Overloaded` for an answer that is too large now."""
-        if size > MAX_UNCOUNTED_BYTES and size > self.bytes_left(project):
+        if size > MAX_UNCOUNTED_BYTES and size > self.room(project):
             raise Overloaded(TOO_MANY_UNREAD)
 
     def fit(self, project: str | None, messages: Sequence[Stored]) -> tuple[Sequence[Stored], int, int]:
         """Return the first messages that fit the share (None: all), and `sizes`. Raises `Overloaded` if none fits."""
         size, data_bytes = sizes(messages)
-        if project is None or size <= (left := self.bytes_left(project)):
+        if project is None or size <= (left := self.room(project)):
             return messages, size, data_bytes
         count = bisect_right([*accumulate(len(each.fragment) for each in messages)], left)
         if not count:
@@ -68,7 +60,7 @@ class UnreadAnswers:
 
     def hold_answer(self, project: str | None, size: int) -> contextlib.AbstractContextManager[None]:
         """Count an answer until it is sent; None: it is not sent to any client."""
-        return contextlib.nullcontext() if project is None else hold_bytes(self._share, project, size)
+        return contextlib.nullcontext() if project is None else hold_bytes(self, project, size)
 
 
 @dataclass(slots=True)
@@ -249,7 +241,7 @@ class Deliverer:
         while True:
             position = expected or await self.cursors.position(subscription.id, topic)
             at, expected = (position.offset if expected else None), None  # it is tried once
-            most = max_bytes if project is None else max(min(max_bytes, self.unread.bytes_left(project)), 1)
+            most = max_bytes if project is None else max(min(max_bytes, self.unread.room(project)), 1)
             messages = await self.log.read(topic, position.offset, max_messages=max_messages, max_bytes=most)
             is_next = bool(messages) and runs_of(messages)[0].first == position.offset
             if at is not None and not is_next and await self.cursors.position(subscription.id, topic) != position:

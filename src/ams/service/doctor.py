@@ -10,13 +10,12 @@ from dataclasses import dataclass
 import msgspec
 
 from ams.access.admission import Caller
-from ams.access.permissions import CONSUMER
 from ams.core.clock import Clock, Milliseconds, span_text
 from ams.core.errors import TopicGone
 from ams.core.names import Offset, SubscriptionId, SubscriptionName, TopicName, subscription_path, topic_path
 from ams.core.retention_clock import RetentionClock
 from ams.push.report import RETRYING, STOPPED
-from ams.service.lookup import find_subscription
+from ams.service.lookup import find_listed_subscription
 from ams.service.parallel.assembly import ParallelSubscriptions
 from ams.service.parallel.metrics import findings, messages_text
 from ams.service.push.configurations import INACTIVE, UNKNOWN, UNVERIFIED, PushStatus, PushWatcher
@@ -49,8 +48,7 @@ class Doctor:
 
     async def look(self, caller: Caller, name: SubscriptionName) -> Diagnosis:
         """Diagnose a subscription, wrong findings first. Raises `NotFound`, or `NotAllowed` outside its access list."""
-        subscription = await find_subscription(self.registry, caller, name)
-        caller.require_listed(subscription.authorized, CONSUMER)
+        subscription = await find_listed_subscription(self.registry, caller, name)
         if subscription.is_detached:
             return _diagnosis(caller, subscription, [Finding(False, "It is detached: it gets nothing any more.")])
         self.used(subscription.id)
@@ -137,16 +135,14 @@ def _seconds(span: Milliseconds | None) -> float | None:
 def _diagnosis(
     caller: Caller, subscription: Subscription, said: Sequence[Finding], standing: Standing | None = None
 ) -> Diagnosis:
+    push, findings = subscription.push, sorted(said, key=lambda finding: not finding.wrong)
     return Diagnosis(
         subscription=subscription_path(caller.here.name, subscription.name),
         topic=topic_path(caller.here.name, subscription.topic),
-        ack_deadline_seconds=subscription.ack_deadline_seconds,
-        push=subscription.push is not None,
-        push_verified=subscription.push is not None and subscription.push.verified,
-        healthy=not any(finding.wrong for finding in said),
-        findings=sorted(said, key=lambda finding: not finding.wrong),
-        standing=standing,
-    )
+        ack_deadline_seconds=subscription.ack_deadline_seconds, push=push is not None,
+        push_verified=push is not None and push.verified, healthy=not any(finding.wrong for finding in said),
+        findings=findings, standing=standing,
+    )  # fmt: skip
 
 
 def _findings(subscription: Subscription, standing: Standing | None) -> Iterator[Finding]:

@@ -24,7 +24,7 @@ from ams.core.errors import NotAllowed, TopicGone, Unavailable, refuse_if
 from ams.core.names import ProjectId, SubscriptionName, TopicId, TopicName, topic_id_text
 from ams.core.retention_clock import RetentionClock
 from ams.core.supervisor import Supervisor, Ticker
-from ams.service.lookup import check_names, find_subscription, find_topic
+from ams.service.lookup import check_names, find_listed_subscription, find_topic
 from ams.service.retention import lag_of, oldest_time
 from ams.storage.cursors.acks import CursorStore
 from ams.storage.log.base import Log
@@ -136,8 +136,7 @@ class MetricsHistory:
             of["topic", name] = topic_id_text(topic.id)
         for name in subscriptions:
             _require(caller, CONSUMER)
-            subscription = await find_subscription(self.registry, caller, SubscriptionName(name))
-            caller.require_listed(subscription.authorized, CONSUMER)
+            subscription = await find_listed_subscription(self.registry, caller, SubscriptionName(name))
             of["subscription", name] = subscription.id
         return of
 

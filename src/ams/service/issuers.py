@@ -21,7 +21,6 @@ MAX_SUBJECT_LENGTH = 255
 _ISSUER = re.compile(r"https?://[!-~]{1,2000}")
 
 T = TypeVar("T")
-
 logger = structlog.get_logger("ams.issuers")
 
 

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ams.access.admission import Caller
-from ams.access.permissions import CONSUMER, PUBLISHER
+from ams.access.permissions import PUBLISHER
 from ams.core.clock import Clock, publish_time
 from ams.core.errors import Conflict, Overloaded, OwnedElsewhere, RateLimited, refuse_if
 from ams.core.filters import Filter, parse
 from ams.core.messages import Stored, attributes_of
 from ams.core.names import Offset, SubscriptionName, TopicId, TopicName, UserId
-from ams.service.lookup import check_names, find_subscription, find_topic
+from ams.service.lookup import check_names, find_listed_subscription, find_topic
 from ams.service.parallel.assembly import ParallelSubscriptions
 from ams.service.push.configurations import PushWatcher
 from ams.service.ranges import RangeReader
@@ -170,8 +170,7 @@ class Live:
         caller, subscriptions, topics, tail = await admit("projects:watch", names), {}, {}, None
         for name in wanted.subscriptions:
             caller = await admit("subscriptions:metrics", {**names, "subscription": name})
-            found = await find_subscription(self.registry, caller, SubscriptionName(name))
-            caller.require_listed(found.authorized, CONSUMER)
+            found = await find_listed_subscription(self.registry, caller, SubscriptionName(name))
             subscriptions[name] = (found, await self.registry.topics.find(caller.here.id, found.topic))
         for name in wanted.topics:
             caller = await admit("topics:metrics", {**names, "topic": name})

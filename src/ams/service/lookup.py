@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from ams.access.admission import Caller
-from ams.access.permissions import SELF
+from ams.access.permissions import CONSUMER, SELF
 from ams.core.errors import Conflict, InvalidInput, NotAllowed, NotFound, SubscriptionGone, TopicGone, refuse_if
 from ams.core.names import SnapshotName, SubscriptionName, TopicName, UserName, is_resource_name, topic_reference
 from ams.core.parallel_options import ParallelOptions
@@ -70,6 +70,13 @@ async def find_topic(registry: Registry, caller: Caller, name: TopicName) -> Top
 async def find_subscription(registry: Registry, caller: Caller, name: SubscriptionName) -> Subscription:
     """Return a subscription of the caller's project; raise `SubscriptionGone` when there is none."""
     return require_found(await registry.subscriptions.find(caller.here.id, name), SubscriptionGone)
+
+
+async def find_listed_subscription(registry: Registry, caller: Caller, name: SubscriptionName) -> Subscription:
+    """Return a subscription that the caller may consume from. Raises `SubscriptionGone`, then `NotAllowed` (A5)."""
+    subscription = await find_subscription(registry, caller, name)
+    caller.require_listed(subscription.authorized, CONSUMER)
+    return subscription
 
 
 def parallel_options(options: ParallelOptions | None) -> ParallelOptions:

@@ -49,17 +49,24 @@ def _metric(
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
-    """Returns metrics."""
+    """Returns metrics, and the usage of projects."""
 
     registry: Registry
     counting: Counting
     losses: Losses
     clock: Clock
+    admission: Admission
     working: ParallelSubscriptions | None = None
 
     async def node(self) -> list[Metric]:
-        """Return what this node takes of its machine."""
-        return node_metrics(self.clock)
+        """Return what this node takes of its machine (contract 14.4)."""
+        now, of_node = self._now(), partial(_metric, "ams_node", socket.gethostname(), kind=PERCENTAGE)
+        cpu = Point(now, _percent(time.process_time() - _WORKED, time.monotonic() - _STARTED))
+        memory = Point(now, memory_percent())
+        return [
+            of_node("cpu_usage", cpu, "Share of a core the service had since it started, in percent."),
+            of_node("memory_usage", memory, "Share of the machine's memory the service holds, in percent."),
+        ]
 
     async def project(self, caller: Caller) -> list[Metric]:
         """Return the metrics of the project of the path."""
@@ -119,59 +126,6 @@ class Metrics:
             *[of_subscription(each, Point(now, value), text, kind) for each, value, text, kind in of_parallel],
         ]
 
-    async def _parallel_metrics(self, subscription: Subscription) -> Sequence[tuple[str, int, str, str]]:
-        if subscription.parallel is None or subscription.is_detached or self.working is None:
-            return ()
-        opened = await self.working.opened.here(subscription.id)
-        if opened is None:
-            return ()
-        age = (await age_of(self.losses.log, opened.topic, opened.backlog.floor, self.clock) or 0) // 1000
-        backlog, blocked = opened.backlog, opened.backlog.keys.blocked_messages
-        return [
-            ("oldest_message_seconds", age, "Age of the oldest message that is not acknowledged.", GAUGE),
-            ("number_of_leased_messages", len(backlog.leases), "Messages that consumers have on lease.", GAUGE),
-            ("number_of_waiting_messages", backlog.waiting, "Messages that failed and are to be given again.", GAUGE),
-            ("number_of_blocked_messages", blocked, "Messages blocked by one of their ordering key.", GAUGE),
-            ("number_of_failures", opened.failures, "Deliveries that failed since this node works on it.", COUNTER),
-            ("number_of_dead_letters", opened.dead_letters, "Messages put aside since then.", COUNTER),
-        ]
-
-    def _now(self) -> str:
-        return resource_date(self.clock.wall())
-
-
-def node_metrics(clock: Clock) -> list[Metric]:
-    """Return the metrics of this node (contract 14.4)."""
-    now, of_node = resource_date(clock.wall()), partial(_metric, "ams_node", socket.gethostname(), kind=PERCENTAGE)
-    cpu = Point(now, _percent(time.process_time() - _WORKED, time.monotonic() - _STARTED))
-    memory = Point(now, memory_percent())
-    return [
-        of_node("cpu_usage", cpu, "Share of a core the service had since it started, in percent."),
-        of_node("memory_usage", memory, "Share of the machine's memory the service holds, in percent."),
-    ]
-
-
-def rate(made_of: Rate) -> Point:
-    """Return messages of the last request per second since the one before; of the first per 1 s (contract 14.2)."""
-    if made_of.last is None:
-        return Point(NEVER, 0.0)
-    seconds = 1.0 if made_of.before is None else max((made_of.last - made_of.before) / 1000, MIN_INTERVAL_SECONDS)
-    return Point(resource_date(made_of.last), float(f"{made_of.messages / seconds:.{RATE_DIGITS}g}"))
-
-
-def _daily(days: Mapping[str, int]) -> list[Point]:
-    return [Point(day, messages) for day, messages in days.items()]
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """Returns the usage of projects."""
-
-    registry: Registry
-    counting: Counting
-    admission: Admission
-    clock: Clock
-
     async def va_metrics(self, start: str, end: str, projects: str) -> VaMetrics:
         """Return the usage of projects, named with commas between, or of all; raise `InvalidInput`, then `NotFound`."""
         first, last = self._window(start, end)
@@ -185,7 +139,7 @@ class Usage:
             known = [by_name[name] for name in names]
         return await self._usage(first, last, known)
 
-    async def report(self, token: str | None, start: str, end: str, projects: str) -> UsageReport:
+    async def usage_report(self, token: str | None, start: str, end: str, projects: str) -> UsageReport:
         """Return the usage of projects that the token's user administers; raise `NotAuthenticated`, `InvalidInput`."""
         user = await self.admission.principal(token)
         if user is None:
@@ -201,12 +155,10 @@ class Usage:
         ]
         if not administered:
             return UsageReport(_va_metrics([]), wire.Metrics([]))
-        return UsageReport(await self._usage(first, last, administered), wire.Metrics(node_metrics(self.clock)))
+        return UsageReport(await self._usage(first, last, administered), wire.Metrics(await self.node()))
 
     async def _usage(self, first: date, last: date, projects: Sequence[Project]) -> VaMetrics:
-        found, days = await self.counting.activity(first, last), (last - first).days + 1
-
-        usages = []
+        found, days, usages = await self.counting.activity(first, last), (last - first).days + 1, []
         for project in projects:
             messages, *counts = found.get(project.id, Activity())
             usages.append(ProjectUsage(project.name, messages, average(messages, days), *counts))
@@ -218,6 +170,38 @@ class Usage:
         last = _date(end, today, "End date is not in valid format")
         refuse_if(first > last, "Start date cannot be after the end date")
         return first, last
+
+    async def _parallel_metrics(self, subscription: Subscription) -> Sequence[tuple[str, int, str, str]]:
+        if subscription.parallel is None or subscription.is_detached or self.working is None:
+            return ()
+        opened = await self.working.opened.here(subscription.id)
+        if opened is None:
+            return ()
+        age = (await age_of(self.losses.log, opened.topic, opened.backlog.done.floor, self.clock) or 0) // 1000
+        backlog, blocked = opened.backlog, opened.backlog.keys.blocked_messages
+        return [
+            ("oldest_message_seconds", age, "Age of the oldest message that is not acknowledged.", GAUGE),
+            ("number_of_leased_messages", len(backlog.leases), "Messages that consumers have on lease.", GAUGE),
+            ("number_of_waiting_messages", backlog.waiting, "Messages that failed and are to be given again.", GAUGE),
+            ("number_of_blocked_messages", blocked, "Messages blocked by one of their ordering key.", GAUGE),
+            ("number_of_failures", opened.failures, "Deliveries that failed since this node works on it.", COUNTER),
+            ("number_of_dead_letters", opened.dead_letters, "Messages put aside since then.", COUNTER),
+        ]
+
+    def _now(self) -> str:
+        return resource_date(self.clock.wall())
+
+
+def rate(made_of: Rate) -> Point:
+    """Return messages of the last request per second since the one before; of the first per 1 s (contract 14.2)."""
+    if made_of.last is None:
+        return Point(NEVER, 0.0)
+    seconds = 1.0 if made_of.before is None else max((made_of.last - made_of.before) / 1000, MIN_INTERVAL_SECONDS)
+    return Point(resource_date(made_of.last), float(f"{made_of.messages / seconds:.{RATE_DIGITS}g}"))
+
+
+def _daily(days: Mapping[str, int]) -> list[Point]:
+    return [Point(day, messages) for day, messages in days.items()]
 
 
 def average(messages: int, days: int) -> float:

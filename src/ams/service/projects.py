@@ -27,9 +27,7 @@ from ams.wire.projects import ProjectQuotas, Quota
 NO_PROJECT = "project doesn't exist"
 ALREADY_A_MEMBER = "User is already a member of the project"
 NOT_A_MEMBER = "Access to this resource is forbidden. User is not a member of the project"
-MORE_THAN_A_MEMBER = "The user has roles elsewhere: a service_admin can give it a new token"
 MAX_CONCURRENT_DROPS = 100  # logs, or cursors: one after the other, those of a large project take minutes
-
 logger = structlog.get_logger("ams.projects")
 
 
@@ -170,7 +168,7 @@ class Members:
         def check(now: User) -> None:
             is_elsewhere = any(entry.project != caller.here.name for entry in now.memberships)
             if not caller.full_view and (now.service_roles or is_elsewhere or not _is_member(now, caller)):
-                raise NotAllowed(MORE_THAN_A_MEMBER)
+                raise NotAllowed("The user has roles elsewhere: a service_admin can give it a new token")
 
         return require_found(await self.registry.users.refresh_token(user.id, check=check), NotFound(NO_USER))
 
@@ -194,7 +192,6 @@ def _roles_here(caller: Caller, grants: Sequence[Grant]) -> tuple[str, ...] | No
 
 
 COUNT_SECONDS = 15.0
-
 quota_logger = structlog.get_logger("ams.quotas")
 
 

@@ -36,7 +36,6 @@ from ams.storage.registry.registry import Registry
 TOPICS_AT_ONCE = 1000  # topics changed concurrently: they share group commits of the log
 CATCH_UP_SECONDS = 15.0
 LOOK_SECONDS = 15.0  # interval of the total, about that of a metrics scrape
-
 logger = structlog.get_logger("ams.retention")
 losses_logger = structlog.get_logger("ams.losses")
 
@@ -99,8 +98,11 @@ class Retention:
     async def settle(self) -> int:
         """Copy retention times that differ from the registry to the log; return how many."""
         async with self._one_at_a_time:
-            known = await self._registry.topics.retentions()
-            differing = [each for each in known.items() if await self._differs(*each)]
+            differing = []
+            for topic, retention in (await self._registry.topics.retentions()).items():
+                with contextlib.suppress(TopicGone):  # deleted meanwhile
+                    if await self._log.retention(topic) != retention:
+                        differing.append((topic, retention))
             await self._set_in_log(differing)
         if differing:
             logger.info("retention.settled", topics=len(differing))
@@ -109,12 +111,6 @@ class Retention:
     async def _finish(self, rest: Awaitable[bool]) -> None:
         if not await finish_or_leave(rest, "retention"):
             self._is_log_behind = True
-
-    async def _differs(self, topic: TopicId, retention: Milliseconds | None) -> bool:
-        try:
-            return await self._log.retention(topic) != retention
-        except TopicGone:  # deleted meanwhile
-            return False
 
     async def _follow(self, topic: TopicId) -> bool:
         return await self._set_in_log([(topic, await self._registry.topics.retention(topic))])

@@ -35,7 +35,7 @@ class Schemas:
 
     def __init__(self, registry: Registry, log: Log, validators: Validators) -> None:
         self._registry, self._log, self._validators = registry, log, validators
-        self._dry_runs = DryRuns()
+        self.dry_runs = DryRuns()
 
     async def list(self, caller: Caller) -> Sequence[Schema]:
         """Return all schemas, oldest first."""
@@ -139,11 +139,7 @@ class Schemas:
         target = await find_topic(self._registry, caller, topic_reference(caller.here.name, topic))
         await self._validators.of((schema.id, schema.revision, ""))
         work = self._dry_run(schema, target, min(messages, MAX_DRY_RUN))
-        return await self._dry_runs.run(caller.here.id, work, gone)
-
-    def stop(self) -> None:
-        """End dry runs under way; from now on none begins. For an orderly stop."""
-        self._dry_runs.stop()
+        return await self.dry_runs.run(caller.here.id, work, gone)
 
     async def _dry_run(self, schema: Schema, topic: Topic, messages: int) -> DryRun:
         oldest, end = await self._log.bounds(topic.id)
@@ -215,7 +211,8 @@ class DryRuns:
         if self._stopping or project in self._running:
             work.close()
             raise Overloaded(STOPPING) if self._stopping else Conflict("Another dry run of this project is under way")
-        task = self._running[project] = asyncio.ensure_future(work)
+        task = asyncio.ensure_future(work)
+        self._running[project] = task
         if gone is not None:
             gone.add_done_callback(lambda _: task.cancel())
         try:
@@ -228,7 +225,7 @@ class DryRuns:
             del self._running[project]
 
     def stop(self) -> None:
-        """End all; from now on none begins."""
+        """End all, for an orderly stop; from now on none begins."""
         self._stopping = True
         for task in self._running.values():
             task.cancel()

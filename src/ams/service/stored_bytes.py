@@ -27,7 +27,6 @@ UNLIMITED_MEASURE_MS = 60_000  # between measurements while no project has a lim
 MIN_REMEASURE_MS = 2_000  # after a measurement a refusal may cause another one, as there may be room by now
 NEAR_LIMIT_PART = 3 / 4  # above this part of its limit, messages that no subscription needs are removed
 REQUEST_BYTES = 64  # approximate bytes of a stored request beside its messages
-
 logger = structlog.get_logger("ams.quotas")
 
 

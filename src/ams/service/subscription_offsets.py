@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 import msgspec
 
 from ams.access.admission import Caller
-from ams.access.permissions import CONSUMER
 from ams.core.clock import DAY, Clock, Milliseconds, SystemClock
 from ams.core.errors import AlreadyExists, Conflict, LogUnavailable, NotFound, TopicGone, refuse_if
 from ams.core.names import Offset, SnapshotName, SubscriptionId, SubscriptionName, TopicName, subscription_reference
@@ -123,8 +122,7 @@ class Seeker:
 
     async def require(self, caller: Caller, name: SubscriptionName) -> Subscription:
         """Return a subscription; raise `NotFound`, `NotAllowed` for a consumer outside its access list, `Conflict`."""
-        subscription = await lookup.find_subscription(self.registry, caller, name)
-        caller.require_listed(subscription.authorized, CONSUMER)
+        subscription = await lookup.find_listed_subscription(self.registry, caller, name)
         lookup.require_attached(subscription)
         self.used(subscription.id)
         return subscription
@@ -143,7 +141,7 @@ class Seeker:
             return Offsets(bounds.oldest, bounds.end, current, done)
         await self.working.opened.retain(opened)
         backlog = opened.backlog
-        current = max(current, backlog.floor)  # disk and memory may differ for a moment
+        current = max(current, backlog.done.floor)  # disk and memory may differ for a moment
         return Offsets(
             bounds.oldest, max(bounds.end, current), current,
             backlog.done.above - backlog.done.count(Offset(0), current), len(backlog.leases),

@@ -42,7 +42,6 @@ EXPIRY_SECONDS = 600.0
 STORE_USES_MS = Milliseconds(3_600_000)  # a use is stored if the last stored one is so much older
 EXPIRY_MARGIN = Milliseconds(2 * STORE_USES_MS)  # waited after a start too, so that clients can come back
 EXPIRY_ACTOR = "(expiration policy)"
-
 logger = structlog.get_logger("ams.subscriptions")
 expiry_logger = structlog.get_logger("ams.expiring")
 
@@ -279,14 +278,13 @@ class Expiry:
         if self._clock.monotonic() - self._started < EXPIRY_MARGIN:
             return
         for each in expiring:
-            await self._remove_unused(each, now)
+            since = Milliseconds(now - each.ttl - EXPIRY_MARGIN)
+            project = each.title.project
+            if self._last_use(each) < since and await self._subscriptions.delete_unused(project, each.id, since):
+                await self._record_deletion(each)
 
-    async def _remove_unused(self, each: Expiring, now: Milliseconds) -> None:
-        since = Milliseconds(now - each.ttl - EXPIRY_MARGIN)
-        project, name = each.title
-        if self._last_use(each) >= since or not await self._subscriptions.delete_unused(project, each.id, since):
-            return
-        path, unused = names.subscription_path(project, name), span_text(each.ttl)
+    async def _record_deletion(self, each: Expiring) -> None:
+        path, unused = names.subscription_path(*each.title), span_text(each.ttl)
         expiry_logger.warning("subscription.expired", subscription=path, unused_for=unused)
         reason = f"Not used for {unused}"
         event = new_event(self._clock.wall(), "ams", "subscriptions:delete", path, actor=EXPIRY_ACTOR, reason=reason)

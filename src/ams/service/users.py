@@ -31,7 +31,6 @@ STORE_USES_SECONDS = 60.0
 UNKNOWN_NAME = "Token doesn't exist"
 
 T = TypeVar("T")
-
 logger = structlog.get_logger("ams.users")
 
 

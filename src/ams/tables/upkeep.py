@@ -118,15 +118,11 @@ def history(location: Location | str, limit: int | None = None) -> Iterator[Hist
         actions = log.actions(location, version)
         info: dict[str, Any] = next((each["commitInfo"] for each in actions if "commitInfo" in each), {})
         numbers = {each["txn"]["appId"]: each["txn"]["version"] for each in actions if "txn" in each}
-        yield HistoryEntry(
-            version,
-            log.time_of(info),
-            info.get("ams", {}).get("does") or str(info.get("operation", "")).lower(),
-            numbers.get(query) if query else next(iter(numbers.values()), None),
-            sum("add" in each for each in actions),
-            sum(log.rows_of(each["add"]) for each in actions if "add" in each),
-            sum("remove" in each for each in actions),
-        )
+        what = info.get("ams", {}).get("does") or str(info.get("operation", "")).lower()
+        batch = numbers.get(query) if query else next(iter(numbers.values()), None)
+        added = [each["add"] for each in actions if "add" in each]
+        rows, removed = sum(map(log.rows_of, added)), sum("remove" in each for each in actions)
+        yield HistoryEntry(version, log.time_of(info), what, batch, len(added), rows, removed)
 
 
 @dataclass

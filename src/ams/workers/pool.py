@@ -31,7 +31,6 @@ _KEPT_MEMORY_BYTES = 2**24  # shared memory that a worker keeps; the rest is fre
 _COPY_BYTES = 2**20  # bytes copied before yielding to the event loop
 _decode = msgspec.msgpack.Decoder(JobAnswer).decode
 _encode = msgspec.msgpack.Encoder().encode
-
 logger = structlog.get_logger("ams.workers")
 
 
@@ -79,11 +78,12 @@ class WorkerProcess:
     async def do(self, job: str, parts: Sequence[Part]) -> Sequence[memoryview]:
         """Return a result, in memory that the next task overwrites. Raises as the job, and `EOFError` or `OSError`."""
         place = 0
-        for part in map(memoryview, parts):
-            for start in range(0, len(part), _COPY_BYTES):
+        for part in parts:
+            view = memoryview(part)
+            for start in range(0, len(view), _COPY_BYTES):
                 if start:
                     await asyncio.sleep(0)
-                piece = part[start : start + _COPY_BYTES]
+                piece = view[start : start + _COPY_BYTES]
                 self._memory[place : place + len(piece)] = piece
                 place += len(piece)
         self._stdin.writelines(frame(_encode(Task(job, [len(part) for part in parts]))))

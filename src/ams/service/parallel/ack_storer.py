@@ -85,7 +85,7 @@ class Storer:
         """With exactly-once delivery, store a horizon for leases of this length, if needed."""
         if not (opened.options.enable_exactly_once_delivery or opened.is_horizon_stored):
             return
-        below, known = opened.backlog.scan, opened.horizon
+        below, known = opened.backlog.done.scan, opened.horizon
         until = Milliseconds(self._clock.wall() + length)
         if not opened.is_horizon_stored:  # exactly-once delivery was just switched on: older leases may last longer
             now = self._clock.monotonic()

@@ -46,6 +46,6 @@ class ParallelSubscriptions:
 
     async def close(self) -> None:
         """End the background work, finish storing, and give up all subscriptions."""
-        await self.sweeper.close()
+        await self.sweeper.rounds.close()
         await self.storer.finish()
         await self._ownership.close()

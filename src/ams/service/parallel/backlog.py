@@ -95,16 +95,6 @@ class Backlog:
         self.failures.rules = rules
 
     @property
-    def floor(self) -> Offset:
-        """The oldest message that is not done."""
-        return self.done.floor
-
-    @property
-    def scan(self) -> Offset:
-        """The next offset to scan."""
-        return self.done.scan
-
-    @property
     def out(self) -> int:
         """Number of messages on lease or being settled."""
         return len(self.leases) + len(self.done.being_stored) + len(self.failures.being_stored)
@@ -137,7 +127,7 @@ class Backlog:
     def may_scan(self, holder: str) -> bool:
         """Return whether to scan new messages for a consumer; its share of `MAX_HELD_BACK` may be used up."""
         room = fair_room(MAX_HELD_BACK, self.held_back, self.leases.waits_of[holder])
-        return bool(room) and self.scan - self.floor < MAX_SPAN
+        return bool(room) and self.done.scan - self.done.floor < MAX_SPAN
 
     def out_until(self, now: Milliseconds) -> Milliseconds:
         """Return when the last lease ends, leases of the previous run included."""
@@ -146,7 +136,7 @@ class Backlog:
     def end_of_leases(self, now: Milliseconds) -> tuple[Offset, Milliseconds]:
         """Return the offset below which messages may be on lease, and when the last lease ends; `now`: no leases."""
         before = self._previous_run_until
-        below = max(self.scan, self.restart_grace.end) if before else self.scan
+        below = max(self.done.scan, self.restart_grace.end) if before else self.done.scan
         return below, max(before, self.leases.latest or now)
 
     @property
@@ -179,7 +169,7 @@ class Backlog:
     def give_back(self, offsets: Iterable[Offset]) -> None:
         """Make messages ready again: taken by `ready_messages` or `may_give`, or whose backoff is over."""
         for offset in offsets:
-            if offset >= self.scan or offset in self.done:  # the scan finds unseen ones
+            if offset >= self.done.scan or offset in self.done:  # the scan finds unseen ones
                 continue
             queue = self.keys.get(offset)
             if queue is None:
@@ -227,7 +217,7 @@ class Backlog:
         An ack id of the previous run leased them, or they were taken back behind a failed message of their key.
         """
         if not self.keys:
-            if offsets[0] >= max(self.floor, self.restart_grace.end) or self._are_free(offsets):
+            if offsets[0] >= max(self.done.floor, self.restart_grace.end) or self._are_free(offsets):
                 return ()
             return {each for each in offsets if not self._is_free(each)}
         taken: set[Offset] = set()
@@ -442,7 +432,7 @@ class Backlog:
             if not self.failures.is_exhausted(offset):
                 wait = self.failures.wait_of(offset) if settling.waits is None else settling.waits
                 self._hold_back(offset, wait, now, holders[offset])
-            elif offset < self.scan:  # else the scan finds it dead
+            elif offset < self.done.scan:  # else the scan finds it dead
                 self.failures.queue_dead_letter(offset)
         if settling.taken_back:
             self._go_on(self.keys.queues_of(settling.taken_back))  # retention may have taken the failed ones
@@ -473,9 +463,9 @@ class Backlog:
 
     def retain(self, oldest: Offset) -> int:
         """Move the floor up to the oldest kept message; return how many unacknowledged messages were lost."""
-        if oldest <= self.floor:
+        if oldest <= self.done.floor:
             return 0
-        lost = oldest - self.floor - self.done.count(self.floor, oldest)
+        lost = oldest - self.done.floor - self.done.count(self.done.floor, oldest)
         for lease, offsets in self.leases.below(oldest).items():
             self.leases.end(lease, offsets)
         for offset in [each for each in self.leases.waiting if each < oldest]:
@@ -550,6 +540,6 @@ class Backlog:
     def _are_free(self, offsets: Sequence[int]) -> bool:
         """Return whether all messages are free and none between them is done. They are in offset order."""
         begin, end = Offset(offsets[0]), Offset(offsets[-1] + 1)
-        if begin < self.floor or self.done.count(begin, end) or self.leases.has_any(offsets):
+        if begin < self.done.floor or self.done.count(begin, end) or self.leases.has_any(offsets):
             return False
         return self.done.being_stored.isdisjoint(offsets) and not self.failures.has_any(offsets)

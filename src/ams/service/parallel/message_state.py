@@ -101,10 +101,6 @@ class RetryRules(NamedTuple):
     most_attempts: int = 0  # failures after which a message becomes a dead letter; 0: never
     exactly_once: bool = False
 
-    def wait(self, failures: int) -> Milliseconds:
-        """Retry backoff: return how long a message waits after this many failures."""
-        return Milliseconds(min(self.least_wait << min(failures - 1, 32), self.most_wait))
-
 
 class Failures:
     """Failures of messages that are not done."""
@@ -123,8 +119,9 @@ class Failures:
         return self.counts[offset] + 1
 
     def wait_of(self, offset: Offset) -> Milliseconds:
-        """Return the backoff of a message that has failed."""
-        return self.rules.wait(self.counts.get(offset, 1))
+        """Retry backoff: return how long a message waits that has failed."""
+        doublings = min(self.counts.get(offset, 1) - 1, 32)
+        return Milliseconds(min(self.rules.least_wait << doublings, self.rules.most_wait))
 
     def is_exhausted(self, offset: Offset) -> bool:
         """Return whether a message has used up its attempts."""

@@ -20,7 +20,6 @@ LOOK_SECONDS = 15.0
 MANY_MESSAGES = 1000  # so many messages blocked by one other are a finding
 MANY_FAILURES = 5  # so many failures of one message are a finding
 SHOWN_HOLDERS = 10
-
 logger = structlog.get_logger("ams.parallel")
 
 
@@ -75,15 +74,15 @@ def _room_findings(backlog: Backlog) -> Iterator[Finding]:
     elif most_waits >= MAX_HELD_BACK - backlog.held_back:
         text = f"{messages_text(most_waits)} wait to be given again that failed with one consumer"
         yield Finding(True, f"{text}: it gets no new ones before.")
-    if backlog.scan - backlog.floor >= MAX_SPAN:
-        text = f"Message {backlog.floor} is {MAX_SPAN} behind the newest that was given"
+    if backlog.done.scan - backlog.done.floor >= MAX_SPAN:
+        text = f"Message {backlog.done.floor} is {MAX_SPAN} behind the newest that was given"
         yield Finding(True, f"{text}: no new ones before it is done.")
 
 
 def _floor_findings(backlog: Backlog, *, names_holders: bool) -> Iterator[Finding]:
     if not backlog.done.above:
         return
-    floor, lease = backlog.floor, backlog.leases.get(backlog.floor)
+    floor, lease = backlog.done.floor, backlog.leases.get(backlog.done.floor)
     above, failed = messages_text(backlog.done.above), backlog.failures.counts[floor]
     state = "waits to be given"
     if lease is not None:
@@ -118,9 +117,11 @@ class ParallelMetrics:
 
     async def look(self) -> None:
         """Read the ages of the oldest messages. Raises what the log raises."""
-        opened = list(self._working.opened.all())
-        found = {each.subscription.id: await oldest_time(self._log, each.topic, each.backlog.floor) for each in opened}
-        self._oldest = {subscription: time for subscription, time in found.items() if time is not None}
+        found = {}
+        for each in list(self._working.opened.all()):
+            if (time := await oldest_time(self._log, each.topic, each.backlog.done.floor)) is not None:
+                found[each.subscription.id] = time
+        self._oldest = found
 
     def gauges(self) -> Iterator[Figure]:
         """Yield gauges."""

@@ -33,7 +33,6 @@ from ams.storage.registry.records import Subscription
 MAX_LEASE_MS = Milliseconds(MAX_ACK_DEADLINE * 1000)
 STORE_PASSED_MS = 1000  # ranges that the filter skipped are stored after this time
 MAX_SWEEP_INTERVAL_MS = 60_000  # longest time between two sweeps, to follow retention where nothing is due
-
 logger = structlog.get_logger("ams.parallel")
 
 
@@ -165,7 +164,7 @@ class OpenSubscriptions:
     async def retain(self, opened: OpenSubscription) -> None:
         """Drop messages that retention removed."""
         oldest = (await bounds_for(self._log, opened.topic, opened.subscription, self._retention_clock)).oldest
-        if oldest <= opened.backlog.floor:
+        if oldest <= opened.backlog.done.floor:
             return
         await self._cursors.retain(opened.subscription.id, opened.backlog.epoch, oldest)
         if lost := opened.backlog.retain(oldest):

@@ -29,7 +29,6 @@ MAX_READ_MESSAGES = 1000  # messages per read after an empty first read, unless 
 MAX_READ_BYTES = 2**22
 GROWTH_FACTOR = 8
 MAX_SCAN_MS = 1000  # a pull scans messages that are not for it, such as filtered ones, for this time
-
 logger = structlog.get_logger("ams.parallel")
 
 
@@ -147,7 +146,7 @@ class Puller:
         backlog, until = opened.backlog, self._clock.monotonic() + MAX_SCAN_MS
         many, room = most, max_bytes
         while backlog.may_scan(consumer.holder):
-            start = backlog.scan
+            start = backlog.done.scan
             read = await self._log.read(opened.topic, start, max_messages=many, max_bytes=room)
             if not read and not await self._is_hole(opened, start):
                 break
@@ -170,8 +169,8 @@ class Puller:
         chosen: list[Stored] = []
         left = max_bytes
         for run in runs:
-            if run.first > backlog.scan:  # damaged, or left out when the topic was loaded
-                backlog.done.pass_over(backlog.scan, run.first)
+            if run.first > backlog.done.scan:  # damaged, or left out when the topic was loaded
+                backlog.done.pass_over(backlog.done.scan, run.first)
             for each in () if takes_all else run.messages:
                 if chosen and (len(chosen) == most or len(each.fragment) > left):
                     return chosen
@@ -199,7 +198,7 @@ class Puller:
         await self._opened.retain(opened)
         # Read again: messages published since the last read are no hole.
         late = await self._log.read(opened.topic, start, max_messages=1, max_bytes=1)
-        if not late and opened.backlog.scan == start:
+        if not late and opened.backlog.done.scan == start:
             logger.warning("parallel.hole", subscription=opened.subscription.name, offset=start)
             opened.backlog.done.pass_over(start, bounds.end)
             opened.backlog.done.note_scanned(bounds.end)
@@ -290,7 +289,7 @@ class Puller:
         opened.waiting.setdefault(kind, set()).add(woken)
         waits: set[asyncio.Future[Any]] = {woken}
         if has_room:
-            waits.add(asyncio.ensure_future(self._log.wait(opened.topic, opened.backlog.scan, seconds)))
+            waits.add(asyncio.ensure_future(self._log.wait(opened.topic, opened.backlog.done.scan, seconds)))
         try:
             over, _ = await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
             return any(each is woken or each.exception() is not None or each.result() for each in over)

@@ -59,15 +59,9 @@ class Assignment:
 def _target(pushed: Pushed, secrets: Secrets, tokens: Tokens) -> Target:
     claim = claim_of(pushed.config)
     return Target(
-        path=subscription_path(pushed.project, pushed.name),
-        topic=topic_path(pushed.project, pushed.topic),
-        config=pushed.config,
-        ack_deadline_seconds=pushed.ack_deadline_seconds,
-        secrets=tuple(secrets.get(pushed.id, ())),
-        id=pushed.id,
-        revision=pushed.config.revision,
-        topic_id=pushed.topic_id,
-        is_parallel=pushed.is_parallel,
-        counts_attempts=pushed.counts_attempts,
+        path=subscription_path(pushed.project, pushed.name), topic=topic_path(pushed.project, pushed.topic),
+        config=pushed.config, ack_deadline_seconds=pushed.ack_deadline_seconds, id=pushed.id,
+        secrets=tuple(secrets.get(pushed.id, ())), revision=pushed.config.revision, topic_id=pushed.topic_id,
+        is_parallel=pushed.is_parallel, counts_attempts=pushed.counts_attempts,
         identity_token=tokens.get(claim, "") if claim else "",
-    )
+    )  # fmt: skip

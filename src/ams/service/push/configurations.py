@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from ams.access.admission import Caller
-from ams.access.permissions import CONSUMER, PUSH_WORKER
+from ams.access.permissions import PUSH_WORKER
 from ams.core.clock import Milliseconds
 from ams.core.errors import Conflict, InvalidInput, NotAuthenticated, TopicGone, Unavailable
 from ams.core.names import SubscriptionName, TopicName, UserId, UserName, subscription_path
@@ -21,8 +21,8 @@ from ams.core.push_config import HTTP_ENDPOINT, AskedPush, PushConfig, authority
 from ams.push.delivery_request import new_secret
 from ams.push.endpoints import CheckFailed, CheckSlots, EndpointCheck
 from ams.push.report import PARALLEL_ELSEWHERE, text
+from ams.service import lookup
 from ams.service.leftovers import finish_or_leave
-from ams.service.lookup import expected_subscription, find_dead_letter_topic, find_subscription, require_found
 from ams.service.parallel.assembly import ParallelSubscriptions
 from ams.service.push.assignment import Assignment
 from ams.service.retention import lag_of
@@ -139,7 +139,7 @@ class Pushing:
         config = new_push_config(asked, new_token, parallel=parallel, local_http=self.local_http)
         if not config.dead_letter_topic:
             return config, worker
-        dead_letters = await find_dead_letter_topic(self.registry, caller, topic, config.dead_letter_topic)
+        dead_letters = await lookup.find_dead_letter_topic(self.registry, caller, topic, config.dead_letter_topic)
         return replace(config, dead_letter_topic=dead_letters), worker
 
     async def modify(self, caller: Caller, name: SubscriptionName, asked: AskedPush | None) -> Subscription:
@@ -157,13 +157,15 @@ class Pushing:
             return modify_push_config(existing, asked, new_token, parallel=is_parallel, local_http=self.local_http)
 
         if asked is not None and (asked.dead_letter_topic or asked.max_outstanding):
-            subscription = await find_subscription(self.registry, caller, name)
+            subscription = await lookup.find_subscription(self.registry, caller, name)
             is_parallel = subscription.parallel is not None
             change(subscription.push)  # raises the first errors
         if asked is not None and asked.dead_letter_topic:
-            found = await find_dead_letter_topic(self.registry, caller, subscription.topic, asked.dead_letter_topic)
+            found = await lookup.find_dead_letter_topic(
+                self.registry, caller, subscription.topic, asked.dead_letter_topic
+            )
             asked = replace(asked, dead_letter_topic=found)
-        expected = expected_subscription(caller)
+        expected = lookup.expected_subscription(caller)
         changed = await self.registry.subscriptions.change(caller.here.id, name, expected, config=change, worker=worker)
         await self.server.settle()
         return caller.view_push(changed)
@@ -175,7 +177,7 @@ class Pushing:
         `Overloaded` comes before the last when too many endpoints are asked at once.
         """
         worker = self._require_worker(await self.worker() if self.enabled else None)
-        subscription = await find_subscription(self.registry, caller, name)
+        subscription = await lookup.find_subscription(self.registry, caller, name)
         asked = _require_unverified(subscription.push)
         with self.check_slots.hold_slot(caller.here.id):
             assert self.endpoints is not None
@@ -192,7 +194,7 @@ class Pushing:
                 raise NotAuthenticated(f"{VERIFICATION_FAILED}Wrong verification hash")
             return replace(config, verified=True)  # nothing else changes (17.2, A10)
 
-        expected = expected_subscription(caller)
+        expected = lookup.expected_subscription(caller)
         await self.registry.subscriptions.change(caller.here.id, name, expected, config=change, worker=worker)
         await self.server.settle()
 
@@ -205,7 +207,7 @@ class Pushing:
         """
         if not 0 <= keep_seconds <= MAX_KEEP_SECONDS:
             raise InvalidInput(f"Field keepSeconds should be between 0 and {MAX_KEEP_SECONDS}")
-        subscription = await find_subscription(self.registry, caller, name)
+        subscription = await lookup.find_subscription(self.registry, caller, name)
         secret, keep = new_secret(), Milliseconds(keep_seconds * 1000)
         until = await self.registry.push_secrets.rotate(subscription.id, secret, keep, _require_http)
         await self.server.settle()
@@ -247,7 +249,7 @@ class Pushing:
     def _require_worker(self, worker: UserId | None) -> UserId:
         if not self.enabled:
             raise Conflict(DISABLED)
-        return require_found(worker, Unavailable(NO_WORKER))
+        return lookup.require_found(worker, Unavailable(NO_WORKER))
 
 
 def _require_http(config: PushConfig | None) -> PushConfig:
@@ -288,8 +290,7 @@ class PushWatcher:
 
         Raises `NotFound`, `NotAllowed` outside the access list, `Conflict` for a pull subscription, `OwnedElsewhere`.
         """
-        subscription = await find_subscription(self.registry, caller, name)
-        caller.require_listed(subscription.authorized, CONSUMER)
+        subscription = await lookup.find_listed_subscription(self.registry, caller, name)
         if subscription.push is None:
             raise Conflict("Subscription is not in push mode")
         is_verified, project = subscription.push.verified, caller.here.name

@@ -23,7 +23,6 @@ from ams.storage.registry.signing_keys import PUSH, SigningKey, SigningKeyRecord
 ALGORITHM = "RS256"
 LIVES_SECONDS, RENEWED_SECONDS = 3600, 1800  # how long a token is good, and when it is replaced
 _BITS, _EXPONENT, _ID_LENGTH = 2048, 65537, 40
-
 logger = structlog.get_logger("ams.push")
 
 
@@ -88,9 +87,9 @@ class PushIdentity:
         return {each: token.text for each, token in fresh.items()}
 
     def _sign(self, key: _Key, claim: Claim, now: int) -> _Token:
-        account = claim.service_account
-        said = {"iss": self.issuer, "aud": claim.audience, "azp": account, "sub": account}
-        said |= {"email": account, "email_verified": True, "iat": now, "exp": now + LIVES_SECONDS}
+        account, until = claim.service_account, now + LIVES_SECONDS
+        said: dict[str, Any] = {"iss": self.issuer, "aud": claim.audience, "azp": account, "sub": account}
+        said |= {"email": account, "email_verified": True, "iat": now, "exp": until}
         return _Token(jwt.encode(said, key.private, ALGORITHM, headers={"kid": key.id}), now)
 
     async def _own_key(self) -> _Key:

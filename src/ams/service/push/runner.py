@@ -39,7 +39,6 @@ SETTLE_SECONDS = 2.0  # a request that changed a configuration waits so long for
 LOOK_SECONDS = 4.0  # until a cursor that another node moved is noticed
 MAX_WAIT_SECONDS = 3600.0  # an idle worker looks at its cursor once an hour, beside when it is woken
 HOLDER = "push"
-
 logger = structlog.get_logger("ams.push")
 
 

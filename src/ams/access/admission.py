@@ -62,8 +62,7 @@ class Caller:
     user: UserId | None  # None for the service token
     name: UserName | None
     roles: frozenset[str]  # the project's roles and the service roles together
-    full_view: bool
-    """True if memberships and tokens in other projects are visible: service_admin as service role, all rights (3.6)."""
+    full_view: bool  # it sees memberships and tokens in other projects: a service_admin with all rights (3.6)
     project: Project | None
     access_lists: bool = True  # True if access lists are enforced (setting `per_resource_auth`)
     login: Login | None = None  # None: with the user's own token, or the service token

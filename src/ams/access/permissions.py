@@ -25,12 +25,9 @@ REGISTER_ADMIN = "register_admin"
 PROJECT_ADMIN = "project_admin"
 PUBLISHER = "publisher"
 CONSUMER = "consumer"
-SELF = "(the user itself)"
-"""In the table of permissions: the user named in the path, with any role. Not a role of any user."""
+SELF = "(the user itself)"  # in the table of permissions: the user named in the path, with any role
 
-PROJECT_ROLES = frozenset({PROJECT_ADMIN, PUBLISHER, CONSUMER})
-"""Roles inside a project. A project_admin grants these, so no stronger role may be among them (U3)."""
-
+PROJECT_ROLES = frozenset({PROJECT_ADMIN, PUBLISHER, CONSUMER})  # a project_admin grants them: none is stronger (U3)
 ROLES = PROJECT_ROLES | {SERVICE_ADMIN, ADMIN_VIEWER, METRICS_VIEWER, PUSH_WORKER, ARGO_API_AUTHN, REGISTER_ADMIN}
 """Built-in roles. Each may be a service role."""
 
@@ -43,11 +40,10 @@ def check_roles(roles: Iterable[str], valid: frozenset[str]) -> None:
 
 OPEN: frozenset[str] = frozenset()  # admission opens these to no role (contract 1.5, open routes)
 
-_ROLES = {
+_ROLES = {  # by their names in the table of actions
     "SA": SERVICE_ADMIN, "PA": PROJECT_ADMIN, "PU": PUBLISHER, "CO": CONSUMER, "PW": PUSH_WORKER, "MV": METRICS_VIEWER,
     "AV": ADMIN_VIEWER, "AA": ARGO_API_AUTHN, "RA": REGISTER_ADMIN, "itself": SELF,
 }  # fmt: skip
-"""Roles by their names in the table of actions."""
 
 PERMISSIONS: Mapping[str, frozenset[str]] = {
     name: OPEN if action.is_open else frozenset(_ROLES[each] for each in action.roles.split())

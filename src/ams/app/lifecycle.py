@@ -179,7 +179,7 @@ async def serve_api(
     Yields the base URL of the API, and HOST:PORT of Google's Pub/Sub, empty if that is off.
     """
     supervisor, connections = state.supervisor, _connections(settings)
-    made.slots.connections.lower_capacity(connections)
+    made.slots.connections.capacity = connections  # open files may allow no more
     certificate = _certificate(settings, made)
     limits = ListenerLimits(connections=connections, unshared=networks(settings.trusted_proxies, "trusted_proxies"))
     port = Port(

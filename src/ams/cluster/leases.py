@@ -20,8 +20,7 @@ from ams.wire.push import WorkerState
 
 RENEW_SECONDS = 2.0
 LEASE_SECONDS = 6.0
-SPARE_SECONDS = 0.5
-"""Safety margin between the end of a lease by the holder's clock and by the store's clock."""
+SPARE_SECONDS = 0.5  # safety margin between the end of a lease by the holder's clock and by the store's clock
 
 NO_STATES: Mapping[SubscriptionId, WorkerState] = {}
 

@@ -349,7 +349,7 @@ class FastRoutes:
     async def _pull_later(self, call: HotCall, subscription: Subscription, body: bytes) -> bytes:
         """Wait for messages, timeout or disconnect; check rights after each wait."""
         until = asyncio.get_running_loop().time() + self._deliverer.wait_seconds
-        with self._waiting_pulls.hold_slot(call.caller.here):
+        with self._waiting_pulls.hold(call.caller.here):
             left = watch_disconnect(call.receive)
             try:
                 while await self._wait(call, subscription, until, left):

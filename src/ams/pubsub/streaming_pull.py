@@ -90,7 +90,7 @@ class Streams:
             spread = self._spreads[subscription.id] = _Spread(self._leases, call, subscription)
         spread.add(stream)
         try:
-            with self._slots.hold_slot(call.caller.here):
+            with self._slots.hold(call.caller.here):
                 await stream.run(spread, first)
         finally:
             spread.remove(stream)

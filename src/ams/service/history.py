@@ -42,8 +42,7 @@ _RECORD = struct.Struct("<BQQQQ")  # the minute of the hour, and four values
 Values = tuple[int, int, int, int]
 """Of a topic: messages and bytes published, ever. Of a subscription: messages handed out, those not acknowledged, and
 when the oldest of these was published (0: there is none). Of a project: the sums of the first two of these, each."""
-Series = Sequence[Values | None]
-"""Values at the ends of intervals, after that before the first interval; None where nothing was measured."""
+Series = Sequence[Values | None]  # before the first interval, then at the end of each; None: nothing was measured
 
 logger = structlog.get_logger("ams.history")
 

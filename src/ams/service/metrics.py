@@ -18,6 +18,7 @@ from ams.access.permissions import CONSUMER, PROJECT_ADMIN, PUBLISHER
 from ams.core.clock import Clock, day_of, day_text, resource_date
 from ams.core.errors import InvalidInput, NotAuthenticated, NotFound, SubscriptionGone, TopicGone, refuse_if
 from ams.core.names import SubscriptionName, TopicName
+from ams.service.lookup import require_found
 from ams.service.parallel.assembly import ParallelSubscriptions
 from ams.service.retention import Losses, age_of
 from ams.service.tallies import Counting
@@ -92,8 +93,7 @@ class Metrics:
         """Return the metrics of a topic; raise `NotAllowed` outside its access list, then `NotFound`."""
         topic = await self.registry.topics.find(caller.here.id, name)
         caller.require_listed(topic.authorized if topic else NO_USERS, PUBLISHER)
-        if topic is None:
-            raise TopicGone
+        topic = require_found(topic, TopicGone)
         subscriptions = await self.registry.figures.subscriptions_of(topic.project_id, name)
         tally, days = await self.counting.topic(topic)
         now, of_topic = self._now(), partial(_metric, "topic", name)
@@ -109,8 +109,7 @@ class Metrics:
         """Return the metrics of a subscription; raise `NotAllowed` outside its access list, then `NotFound`."""
         subscription = await self.registry.subscriptions.find(caller.here.id, name)
         caller.require_listed(subscription.authorized if subscription else NO_USERS, CONSUMER)
-        if subscription is None:
-            raise SubscriptionGone
+        subscription = require_found(subscription, SubscriptionGone)
         tally = await self.counting.subscription(subscription.id)
         lost = 0 if subscription.is_detached else await self.losses.of(subscription)
         of_parallel = await self._parallel_metrics(subscription)
@@ -141,9 +140,7 @@ class Metrics:
 
     async def usage_report(self, token: str | None, start: str, end: str, projects: str) -> UsageReport:
         """Return the usage of projects that the token's user administers; raise `NotAuthenticated`, `InvalidInput`."""
-        user = await self.admission.principal(token)
-        if user is None:
-            raise NotAuthenticated
+        user = require_found(await self.admission.principal(token), NotAuthenticated)
         first, last = self._window(start, end)
         names = set(projects.split(",")) if projects else None
         administered = [

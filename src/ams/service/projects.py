@@ -124,8 +124,7 @@ class Members:
         check_roles(roles, PROJECT_ROLES)
         details, places = UserDetails(email=email), {caller.here.id: roles}
         creation = self.registry.users.creation(name, details, places, caller.user, made_in=caller.here.id)
-        made = await self.registry.users.create(creation)
-        return caller.view_made(made)
+        return caller.view_made(await self.registry.users.create(creation))
 
     async def update(self, caller: Caller, name: UserName, grants: Sequence[Grant]) -> User:
         """Replace a member's roles by this project's in `grants`; raise `NotFound`, `NotAllowed`, `InvalidInput`."""
@@ -157,10 +156,7 @@ class Members:
             raise NotAllowed(NOT_A_MEMBER)
 
     async def refresh_token(self, caller: Caller, name: UserName) -> User:
-        """Replace a member's token, and show the new one. Raises `NotFound`, `NotAllowed`.
-
-        Only a caller with the full view may do this for a user with roles elsewhere.
-        """
+        """Replace a member's token, and show the new one. Raises `NotFound`, `NotAllowed`."""
         user = await self._member(caller, name)
         if caller.is_weaker_than_own(user):
             raise NotAllowed
@@ -200,8 +196,10 @@ class QuotaUse:
 
     def __init__(self, registry: Registry, stored: StoredBytes, slots: ProjectSlots) -> None:
         self._registry, self._stored = registry, stored
-        in_memory: dict[str, StoredBytes | QuotaSlots] = {STORED_BYTES: stored}
-        self._in_memory = in_memory | {each.name: each for each in slots}
+        self._in_memory: Mapping[str, StoredBytes | QuotaSlots] = {
+            STORED_BYTES: stored,
+            **{each.name: each for each in slots},
+        }
         self._projects: Sequence[Project] = ()
         self._in_registry: Mapping[ProjectId, Limits] = {}
         self.rounds = Ticker("quota use", COUNT_SECONDS, self.count, partial(quota_logger.warning, "quotas.uncounted"))
@@ -241,7 +239,7 @@ class QuotaUse:
         rules, found = self._registry.quotas.rules, []
         for name in QUOTAS:
             limit, counted = rules.limit(project.quotas, name), self._in_memory.get(name)
-            used = in_registry.get(name) if counted is None else counted.usage_of(project.id)
-            share = None if counted is None or limit else counted.share(project.id)
+            used = in_registry.get(name) if counted is None else counted.held_by(project.id)
+            share = None if counted is None or limit else counted.steady_share(project.id)
             found.append(Quota(name, limit, rules.defaults[name], used, share))
         return found

@@ -61,10 +61,7 @@ class RangeReader:
     async def plan(
         self, caller: Caller, name: TopicName, wanted: RangeRequest, subscription: str | None = None
     ) -> Range:
-        """Return the part of the wanted range that exists: from the oldest kept offset on, up to the end.
-
-        Raises `NotFound`, `NotAllowed` without a subscription to the topic, `InvalidInput` beyond the end.
-        """
+        """Return the existing part of a range. Raises `NotFound`, `NotAllowed`, `InvalidInput` beyond the end."""
         topic = await self.topic(caller, name, subscription)
         oldest, end = await self.log.bounds(topic.id)
         start = oldest if wanted.start is None else wanted.start

@@ -24,6 +24,7 @@ from ams.core.errors import NotAllowed, NotAuthenticated, RegistryUnavailable, T
 from ams.core.names import SubscriptionId, TopicId, subscription_path, topic_path
 from ams.core.telemetry import describe_runtime
 from ams.service.issuers import Issuers
+from ams.service.lookup import require_found
 from ams.service.push.configurations import Pushing
 from ams.service.retention import LossTotal
 from ams.storage.cursors.base import Cursors, TopicOffset
@@ -276,9 +277,7 @@ class ServiceInfo:
 
     async def require_viewer(self, token: str | None) -> None:
         """Raise `NotAuthenticated` or `NotAllowed` unless the caller may see details (17.4, O6)."""
-        principal = await self.admission.principal(token)
-        if principal is None:
-            raise NotAuthenticated
+        principal = require_found(await self.admission.principal(token), NotAuthenticated)
         if not _may_view(principal, "ams:healthStatus"):
             raise NotAllowed
 

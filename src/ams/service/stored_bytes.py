@@ -48,7 +48,7 @@ class StoredBytes:
         self._measured_at = clock.monotonic() - UNLIMITED_MEASURE_MS
         self.rounds = Ticker("stored bytes", MEASURE_SECONDS, self.measure, partial(logger.warning, "stored.unknown"))
 
-    def usage_of(self, project: ProjectId) -> int:
+    def held_by(self, project: ProjectId) -> int:
         """Return the approximate bytes of a project's messages."""
         return self._share.held_by(project)
 
@@ -56,7 +56,7 @@ class StoredBytes:
         """Return the quota of a project in bytes; 0: no limit."""
         return self._limits.get(project, self._rules.defaults[STORED_BYTES])
 
-    def share(self, project: ProjectId) -> int | None:
+    def steady_share(self, project: ProjectId) -> int | None:
         """Return the present fair share in bytes of a project without a quota; None: no limit."""
         return None if self._share.capacity == UNLIMITED else self._share.steady_share(project)
 

@@ -67,10 +67,7 @@ class Seeker:
         return await self._move_cursor(caller, name, there)
 
     async def seek_time(self, caller: Caller, name: SubscriptionName, time: Milliseconds) -> Offsets:
-        """Move the cursor to the first message published at `time` or later; return the new offsets.
-
-        At most to the end at the beginning of the call, so that no message published meanwhile is skipped.
-        """
+        """Move to the first message published at `time` or later, at most to the present end; return offsets."""
 
         async def there(topic: Topic, bounds: Bounds) -> Offset:
             return await offset_within(self.log, topic.id, time, bounds)

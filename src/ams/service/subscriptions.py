@@ -190,10 +190,7 @@ class Subscriptions:
         self._stopped(subscription.id)
 
     async def modify_ack_deadline(self, caller: Caller, name: SubscriptionName, seconds: int) -> Subscription:
-        """Change the deadline, also of messages handed out now; return the changed subscription.
-
-        Raises `InvalidInput`, `NotFound`, `NotAllowed` for a consumer not on the access list (A5).
-        """
+        """Change the deadline, also of present leases. Raises `InvalidInput`, `NotFound`, `NotAllowed` (A5)."""
         _check_deadline(seconds)
         subscription = await self.show(caller, name)
         caller.require_listed(subscription.authorized, CONSUMER)

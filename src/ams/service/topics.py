@@ -55,8 +55,7 @@ class Topics:
             raise AlreadyExists("Topic already exists")
         await self.registry.quotas.require_room(caller.here.id, {TOPICS: 1})
         identity = new_topic_id()
-        kept = retention or caller.here.retention
-        await self.log.create(identity, kept, label=f"{caller.here.name}.{name}")
+        await self.log.create(identity, retention or caller.here.retention, label=f"{caller.here.name}.{name}")
         made = Topic(identity, caller.here.id, name, None, retention, self.registry.shared.clock.wall(), labels=labels)
         try:
             topic = await self.registry.topics.create(made, attached, use)

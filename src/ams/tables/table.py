@@ -103,10 +103,7 @@ def exists(location: Location | str) -> bool:
 
 
 def open_table(location: Location | str, at: int | datetime | None = None) -> TableVersion:
-    """Return the newest version of a table, that of a number, or the one that was the newest at a time.
-
-    Raises `WrongTable` if there is no table or version, or the table is damaged or needs a newer reader.
-    """
+    """Return the newest version of a table, or that of a number or time. Raises `WrongTable`."""
     location = Location.of(location)
     version = _version_at(location, at) if isinstance(at, datetime) else at
     try:
@@ -277,10 +274,7 @@ class Table:
         return commit(self.location, change, self._add_missing_columns)
 
     def replace(self, files: Sequence[File], partitions: Iterable[Partition] | None = None) -> None:
-        """Replace all rows, or those of `partitions` and of the files' own partitions, in one commit.
-
-        Raises `WrongTable`, and changes nothing, if the table takes batches, has other columns, or a file is missing.
-        """
+        """Replace all rows, or those of `partitions` and of the files' own. Raises `WrongTable` as `append`."""
         old = None if partitions is None else [*partitions, *(file.partition for file in files)]
 
         def change(snapshot: TableVersion) -> TableChange:

@@ -133,8 +133,7 @@ class TableReport:
     rows: int = 0
     size: int = 0
     wrong: list[str] = field(default_factory=list)
-    unknown: list[str] = field(default_factory=list)
-    """Files that no commit names, of failed attempts or a running batch; `vacuum` removes old ones."""
+    unknown: list[str] = field(default_factory=list)  # no commit names them; `vacuum` removes old ones
 
 
 def check(location: Location | str) -> TableReport:

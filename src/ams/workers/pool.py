@@ -25,8 +25,7 @@ _RESTART_SECONDS = 5.0  # pause after a failed start of a worker
 _IDLE_SECONDS = 600.0  # idle workers end after it, except the last one: the next task need not wait for a start
 _ATTEMPTS = 2  # a second one on another worker, as a process may have been killed from outside
 _START_SECONDS = 30.0
-_PASSED_VARIABLES = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL")
-"""Only these environment variables are passed on, so that a worker knows no secrets of the service."""
+_PASSED_VARIABLES = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL")  # no others: they may be secrets
 _KEPT_MEMORY_BYTES = 2**24  # shared memory that a worker keeps; the rest is freed after a large task
 _COPY_BYTES = 2**20  # bytes copied before yielding to the event loop
 _decode = msgspec.msgpack.Decoder(JobAnswer).decode
@@ -242,7 +241,6 @@ class Pool:
             await worker.end()
 
     def _remove_worker(self, worker: WorkerProcess) -> bool:
-        """Remove a worker; return whether it was in the pool."""
         known = self._workers.pop(worker, None) is not None
         if timer := self._idle.pop(worker, None):
             timer.cancel()

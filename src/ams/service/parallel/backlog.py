@@ -212,10 +212,7 @@ class Backlog:
         return False
 
     def find_taken(self, offsets: Sequence[Offset]) -> Collection[Offset]:
-        """Return the messages that must not be given after all, by what happened since they were taken.
-
-        An ack id of the previous run leased them, or they were taken back behind a failed message of their key.
-        """
+        """Return messages not to give after all: leased by an older ack id, or taken back, since they were taken."""
         if not self.keys:
             if offsets[0] >= max(self.done.floor, self.restart_grace.end) or self._are_free(offsets):
                 return ()
@@ -290,10 +287,7 @@ class Backlog:
         return settling
 
     def release(self, ids: AckIds, now: Milliseconds) -> list[AckId]:
-        """End leases without counting a failure; return late ids. Stores nothing. Raises as `acknowledge`.
-
-        Messages that are out behind them in their ordering keys are released too.
-        """
+        """End leases and those behind them without a failure; return late ids. Raises as `acknowledge`."""
         named = self._not_held(ids, now, UNKNOWN_HOLDER)
         released = [offset for _, offsets in named.leases for offset in offsets]
         for lease, offsets in named.leases:

@@ -119,10 +119,9 @@ class HandOutIds:
         self._epoch, self._run, self._identity = progress.epoch, progress.run, identity
         self.number = 0
         self._before, self._leases, self._done, self._failures = before, leases, done, failures
+        # Messages whose older ids are invalid without a failure: released, or leased by an id of the previous run.
         self.overtaken: set[Offset] = set()
-        """Messages whose older ids are invalid without a failure: released, or leased by an id of the previous run."""
-        self.taken_back = dict(progress.taken_back)
-        """Messages taken back behind a failed one of their ordering key: ids up to the mark are invalid."""
+        self.taken_back = dict(progress.taken_back)  # behind a failed one of their key: ids up to the mark are invalid
         self.finishers = FinalIds(progress, before.grace_until)
         self.nacks: LruCache[Offset, str] = LruCache(MAX_REMEMBERED_IDS)  # last nack of each: repeating it succeeds
 
@@ -148,10 +147,7 @@ class HandOutIds:
         return named
 
     def find_leases(self, ids: AckIds, now: Milliseconds) -> NamedLeases:
-        """Look up the leases of ack ids, those of the previous run included. Changes nothing.
-
-        Raises `NeverGiven` for ids beyond the known end of the topic or of others, `InvalidInput` for unreadable ones.
-        """
+        """Look up leases, also of the previous run. Raises `NeverGiven` and `InvalidInput`; changes nothing."""
         named = NamedLeases()
         for text, offsets in ids.items():
             lease = self._leases.get(offsets[0])

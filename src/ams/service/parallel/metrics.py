@@ -133,12 +133,12 @@ class ParallelMetrics:
             labels = [{"project": each.project, "subscription": each.subscription.name} for each in opened]
             return Figure(name, text, list(zip(labels, values, strict=True)))
 
+        backlogs = [each.backlog for each in opened]
+        leased, waiting = [len(each.leases) for each in backlogs], [each.waiting for each in backlogs]
+        blocked = [each.keys.blocked_messages for each in backlogs]
         yield figure("ams_parallel_subscriptions", "Parallel subscriptions that this node works on.", len(opened))
-        leased = [len(each.backlog.leases) for each in opened]
         yield gauge("ams_parallel_leased", "Messages that consumers have on lease.", leased)
-        waiting = [each.backlog.waiting for each in opened]
         yield gauge("ams_parallel_waiting", "Messages that failed and are to be given again.", waiting)
-        blocked = [each.backlog.keys.blocked_messages for each in opened]
         yield gauge("ams_parallel_blocked", "Messages blocked by one of their ordering key.", blocked)
         ages = [max(now - self._oldest.get(each.subscription.id, now), 0) / 1000 for each in opened]
         yield gauge("ams_parallel_oldest_seconds", "Age of the oldest message that is not acknowledged.", ages, max)

@@ -56,10 +56,7 @@ class Settler:
     async def to_settle(
         self, caller: Caller, name: SubscriptionName, ids: AckIds, seconds: int | None = None
     ) -> Subscription:
-        """Return a parallel subscription that the caller may consume; `seconds` are those of a lease or a nack.
-
-        Raises `InvalidInput`, `NotFound`, `NotAllowed`, `Conflict` for an ordered subscription.
-        """
+        """Return what a consumer may settle. Raises `InvalidInput`, `NotFound`, `NotAllowed`, `Conflict`."""
         if not 0 <= (seconds or 0) <= MAX_ACK_DEADLINE:
             raise InvalidInput(f"Seconds should be between 0 and {MAX_ACK_DEADLINE}")
         if not ids:
@@ -91,10 +88,7 @@ class Settler:
     async def nack(
         self, subscription: Subscription, ids: AckIds, wait: Milliseconds | None = None, verdict: Verdict | None = None
     ) -> None:
-        """Count a failure of messages, which are redelivered after `wait`; None: by the retry policy. Durable.
-
-        `verdict` is the reason, for those that become dead letters now. Raises as `acknowledge`.
-        """
+        """Count a failure; redeliver after `wait`, None: by the retry policy. Durable. Raises as `acknowledge`."""
 
         def nack(backlog: Backlog, ids: AckIds, now: Milliseconds) -> Settling:
             settling = backlog.nack(ids, now, wait)

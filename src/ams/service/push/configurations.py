@@ -201,10 +201,7 @@ class Pushing:
     async def rotate_secret(
         self, caller: Caller, name: SubscriptionName, keep_seconds: int = KEEP_SECONDS
     ) -> RotatedSecret:
-        """Make a new secret, also the first one; for a while deliveries are signed with the previous one too.
-
-        Raises, in this order: `InvalidInput`, `NotFound`, `Conflict` unless messages go to an endpoint.
-        """
+        """Make a new secret; the previous one stays valid. Raises `InvalidInput`, `NotFound`, `Conflict`."""
         if not 0 <= keep_seconds <= MAX_KEEP_SECONDS:
             raise InvalidInput(f"Field keepSeconds should be between 0 and {MAX_KEEP_SECONDS}")
         subscription = await lookup.find_subscription(self.registry, caller, name)
@@ -286,10 +283,7 @@ class PushWatcher:
     working: ParallelSubscriptions | None = None
 
     async def look(self, caller: Caller, name: SubscriptionName) -> PushStatus:
-        """Return the status of a delivery; consumers do not see the endpoint's answers.
-
-        Raises `NotFound`, `NotAllowed` outside the access list, `Conflict` for a pull subscription, `OwnedElsewhere`.
-        """
+        """Return the status as the caller may see it. Raises `NotFound`, `NotAllowed`, `Conflict`, `OwnedElsewhere`."""
         subscription = await lookup.find_listed_subscription(self.registry, caller, name)
         if subscription.push is None:
             raise Conflict("Subscription is not in push mode")

@@ -103,8 +103,7 @@ class Rates:
     """Rate limits of users and projects together."""
 
     def __init__(self, *, users: int, clock: Clock, rules: Quotas) -> None:
-        """Create the limits. `users` is the requests a second of each user; 0: no limit."""
-        self._users = Rate(users, clock) if users else None
+        self._users = Rate(users, clock) if users else None  # requests a second of each user; 0: no limit
         self._rules, self._clock = rules, clock
         self._projects: dict[int, SharedRate] = {}
         self.is_usual = users > 0 or bool(rules.defaults[REQUESTS])

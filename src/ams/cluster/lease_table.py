@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 import sqlalchemy as sa
 
-from ams.cluster.leases import LEASE_SECONDS, Heartbeat, Holdings, Subscriptions, share
+from ams.cluster.leases import LEASE_SECONDS, Heartbeat, Subscriptions, share
 from ams.core.errors import RegistryUnavailable
 from ams.core.names import SubscriptionId, new_uuid
 from ams.storage.registry.registry import Registry
@@ -149,7 +149,7 @@ class StoredLeases(LeaseTable):
         rows = self._run_statement(connection, _LEASES_BY_HOLDER).all()
         held = {row.holder: frozenset((row.held or "").split(",")) - {""} for row in rows}
         own = held.pop(heartbeat.holder)
-        found = share(heartbeat, wanted, Holdings(own, held, frozenset(row.holder for row in rows if row.leaving)))
+        found = share(heartbeat, wanted, own, held, leaving=[row.holder for row in rows if row.leaving])
         _release(connection, PUSH, own - found.leases)
         missing = found.leases - own
         missing -= self._take(connection, missing, heartbeat.holder)  # the rest are deleted

@@ -4,10 +4,9 @@ Nothing is handed out, but a diagnosis counts as a use, which postpones the expi
 None: it never happened, or happened before the start and was not stored.
 """
 
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-
-import msgspec
 
 from ams.access.admission import Caller
 from ams.core.clock import Clock, Milliseconds, span_text
@@ -53,7 +52,9 @@ class Doctor:
             return _diagnosis(caller, subscription, [Finding(False, "It is detached: it gets nothing any more.")])
         self.used(subscription.id)
         topic = await self.registry.topics.find(caller.here.id, subscription.topic)
-        standing = await self._standing(caller, subscription, topic) if topic else None
+        standing = None
+        with contextlib.suppress(TopicGone):  # deleted meanwhile
+            standing = await self._standing(caller, subscription, topic) if topic else None
         pushed = await self.watcher.look(caller, name) if subscription.push is not None else None
         texts = self.counting.counts.not_base64_of[topic.id] if topic else 0
         said = [*(_push_findings(pushed) if pushed else ()), *_findings(subscription, standing)]
@@ -81,44 +82,34 @@ class Doctor:
             found += findings(opened, names_holders=caller.sees_push_secrets, streams=streams)
         return found
 
-    async def _standing(self, caller: Caller, subscription: Subscription, topic: Topic) -> Standing | None:
-        parallel, acknowledged, opened = subscription.parallel, None, None
-        try:
-            position = await self.cursors.position(subscription.id, topic.id)
-            bounds = await bounds_for(self.log, topic.id, subscription, self.retention_clock)
-            retention = topic.retention or caller.here.retention or self.default_retention
-            if parallel is not None:
-                retention = min(retention, parallel.message_retention or retention)
-                acknowledged = len((await self.cursors.progress(subscription.id)).done)
-                opened = await self.working.opened.here(subscription.id) if self.working else None
-            pulls = await self.counting.subscription(subscription.id)
-            current, end = max(position.offset, bounds.oldest), bounds.end
-            hand_out = await self.cursors.newest_hand_out(subscription.id)
-            acknowledged_at = self.counting.counts.acknowledged_at.get(subscription.id)
-            standing = Standing(
-                min=bounds.oldest,
-                max=end,
-                current=current,
-                backlog=max(end - current - (acknowledged or 0), 0),
-                handed_out=max(hand_out.end - current, 0) if hand_out else 0,
-                lost=position.lost + current - position.offset,  # also those that no pull has noticed yet
-                retention_seconds=retention / 1000,
-                handed_out_seconds_ago=_seconds(hand_out.ago if hand_out else None),
-                last_pull_seconds_ago=self._seconds_since(pulls.rate.last),
-                last_acknowledgement_seconds_ago=self._seconds_since(acknowledged_at),
-                last_publish_seconds_ago=await self._age(topic, Offset(end - 1)) if end else None,
-                oldest_waiting_seconds=await self._age(topic, current) if current < end else None,
-                acknowledged=acknowledged,
-            )
-        except TopicGone:  # deleted meanwhile
-            return None
-        if opened is None:
-            return standing
-        backlog = opened.backlog
-        leased, waiting, failed = len(backlog.leases), backlog.waiting, len(backlog.failures.counts)
-        return msgspec.structs.replace(
-            standing, handed_out=leased, leased=leased, waiting=waiting, blocked=backlog.keys.blocked_messages,
-            failed=failed,
+    async def _standing(self, caller: Caller, subscription: Subscription, topic: Topic) -> Standing:
+        parallel, acknowledged, of_backlog = subscription.parallel, None, dict[str, int]()
+        position = await self.cursors.position(subscription.id, topic.id)
+        bounds = await bounds_for(self.log, topic.id, subscription, self.retention_clock)
+        current, end = max(position.offset, bounds.oldest), bounds.end
+        hand_out = await self.cursors.newest_hand_out(subscription.id)
+        handed_out = max(hand_out.end - current, 0) if hand_out else 0
+        retention = topic.retention or caller.here.retention or self.default_retention
+        if parallel is not None:
+            retention = min(retention, parallel.message_retention or retention)
+            acknowledged = len((await self.cursors.progress(subscription.id)).done)
+            if self.working and (opened := await self.working.opened.here(subscription.id)):
+                backlog, handed_out = opened.backlog, len(opened.backlog.leases)
+                blocked, failed = backlog.keys.blocked_messages, len(backlog.failures.counts)
+                of_backlog = {"leased": handed_out, "waiting": backlog.waiting, "blocked": blocked, "failed": failed}
+        pulls = await self.counting.subscription(subscription.id)
+        acknowledged_at = self.counting.counts.acknowledged_at.get(subscription.id)
+        return Standing(
+            min=bounds.oldest, max=end, current=current, backlog=max(end - current - (acknowledged or 0), 0),
+            handed_out=handed_out,
+            lost=position.lost + current - position.offset,  # also those that no pull has noticed yet
+            retention_seconds=retention / 1000,
+            handed_out_seconds_ago=_seconds(hand_out.ago if hand_out else None),
+            last_pull_seconds_ago=self._seconds_since(pulls.rate.last),
+            last_acknowledgement_seconds_ago=self._seconds_since(acknowledged_at),
+            last_publish_seconds_ago=await self._age(topic, Offset(end - 1)) if end else None,
+            oldest_waiting_seconds=await self._age(topic, current) if current < end else None,
+            acknowledged=acknowledged, **of_backlog,
         )  # fmt: skip
 
     def _seconds_since(self, moment: Milliseconds | None) -> float | None:

@@ -91,7 +91,16 @@ class MetricsHistory:
         if self.duty and not await self.duty.is_own():  # another node measures; it reads the written rows
             self._rows, self._unwritten, self._minute = {}, set(), -1
             return
-        self._note_changes(minute, await self._measure())
+        found = await self._measure()
+        if minute % 60 == 0 or minute != self._minute + 1:  # the first of an hour, or of this process: note all values
+            self._began, self._last = minute, {}
+            self._rows = {key: row for key, row in self._rows.items() if key in self._unwritten}
+        changed = {name: values for name, values in found.items() if values != self._last.get(name)}
+        for name, values in {**changed, SERVICE: (0, 0, 0, 0)}.items():
+            key = name, self._began
+            self._rows.setdefault(key, bytearray()).extend(_RECORD.pack(minute % 60, *values))
+            self._unwritten.add(key)
+        self._last, self._minute = found, minute
         if minute - self._written >= self.store.write_minutes:
             await self._write()
 
@@ -148,17 +157,6 @@ class MetricsHistory:
             hour = began // 60 * 60
             found[name] |= {hour + minute: values for minute, *values in _RECORD.iter_unpack(data)}
         return found
-
-    def _note_changes(self, minute: int, found: Mapping[str, Values]) -> None:
-        if minute % 60 == 0 or minute != self._minute + 1:  # the first of an hour, or of this process: note all values
-            self._began, self._last = minute, {}
-            self._rows = {key: row for key, row in self._rows.items() if key in self._unwritten}
-        changed = {name: values for name, values in found.items() if values != self._last.get(name)}
-        for name, values in {**changed, SERVICE: (0, 0, 0, 0)}.items():
-            key = name, self._began
-            self._rows.setdefault(key, bytearray()).extend(_RECORD.pack(minute % 60, *values))
-            self._unwritten.add(key)
-        self._last, self._minute = found, minute
 
     async def _measure(self) -> dict[str, Values]:
         found: dict[str, Values] = {}

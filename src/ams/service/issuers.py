@@ -36,8 +36,7 @@ class Issuers:
     """Accepted token issuers. An issuer from the settings overrides one with the same name or URL."""
 
     def __init__(self, registry: Registry, given: Sequence[Issuer], keys: IssuerKeyCache) -> None:
-        """`given` are those of the settings."""
-        self._registry, self._given, self._keys = registry, given, keys
+        self._registry, self._given, self._keys = registry, given, keys  # `given` are those of the settings
 
     async def all(self) -> Sequence[Issuer]:
         """Return all accepted issuers, those of the settings first."""

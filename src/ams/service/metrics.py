@@ -37,15 +37,11 @@ MIN_INTERVAL_SECONDS = 0.001  # a clock that stepped back must not make a rate n
 def _metric(
     resource_type: str, resource: str, name: str, points: Point | Sequence[Point], text: str, kind: str = COUNTER
 ) -> Metric:
+    series = [points] if isinstance(points, Point) else points
     return Metric(
-        metric=f"{resource_type}.{name}",
-        metric_type=kind,
-        value_type="int64" if kind in (COUNTER, GAUGE) else "float64",
-        resource_type=resource_type,
-        resource_name=resource,
-        timeseries=[points] if isinstance(points, Point) else points,
-        description=text,
-    )
+        metric=f"{resource_type}.{name}", metric_type=kind, resource_type=resource_type, resource_name=resource,
+        value_type="int64" if kind in (COUNTER, GAUGE) else "float64", timeseries=series, description=text,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,15 +109,14 @@ class Metrics:
         tally = await self.counting.subscription(subscription.id)
         lost = 0 if subscription.is_detached else await self.losses.of(subscription)
         of_parallel = await self._parallel_metrics(subscription)
+        lost_text = "Messages retention took before they were acknowledged."
         now, of_subscription = self._now(), partial(_metric, "subscription", name)
         return [
             of_subscription("number_of_messages", Point(now, tally.messages), "Messages handed out, with repeats."),
             of_subscription("number_of_bytes", Point(now, tally.bytes), "Bytes of data handed out, with repeats."),
             of_subscription("consumption_rate", rate(tally.rate), "Messages per second of the last pull.", RATE),
             # Ours, and at the end: clients that read the reference's metrics by position still find them.
-            of_subscription(
-                "number_of_lost_messages", Point(now, lost), "Messages retention took before they were acknowledged."
-            ),
+            of_subscription("number_of_lost_messages", Point(now, lost), lost_text),
             *[of_subscription(each, Point(now, value), text, kind) for each, value, text, kind in of_parallel],
         ]
 

@@ -109,8 +109,7 @@ class Members:
 
     async def list(self, caller: Caller, page: PageRequest, *, details: bool = False) -> Page[User]:
         """Return a page of the members, newest users first; raise `InvalidInput` "Invalid page token"."""
-        users = await self.registry.users.page(page, project=caller.here.id, details=details)
-        return users.map(caller.view)
+        return (await self.registry.users.page(page, project=caller.here.id, details=details)).map(caller.view)
 
     async def show(self, caller: Caller, name: UserName) -> User:
         """Return a member. Raises `NotFound` for an unknown user or a non-member."""

@@ -84,7 +84,8 @@ class Publisher:
             raise
         self.counts.note_publish(topic, appended)
         if sent.not_base64:
-            self.counts.note_not_base64(topic, sent.not_base64)
+            self.counts.not_base64 += sent.not_base64
+            self.counts.not_base64_of[topic.id] += sent.not_base64
         return appended
 
     async def _fit(self, topic: Topic, schema: AttachedSchema, project: str, sent: Batch, key: str | None) -> Batch:

@@ -190,11 +190,9 @@ def _changed_content(old: SchemaContent, details: SchemaBody) -> SchemaContent |
     if not details.type and not details.schema and details.attributes is None:
         return None
     kind = _type(details.type) if details.type else old.type
-    return SchemaContent(
-        kind,
-        _payload(kind, details.schema) if details.schema else old.payload,
-        old.attributes if details.attributes is None else _text(details.attributes or None),
-    )
+    payload = _payload(kind, details.schema) if details.schema else old.payload
+    attributes = old.attributes if details.attributes is None else _text(details.attributes or None)
+    return SchemaContent(kind, payload, attributes)
 
 
 class DryRuns:

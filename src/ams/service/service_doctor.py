@@ -291,8 +291,7 @@ class ServiceInfo:
         status = "ok" if is_well else "warning"
         if not self.pushing.enabled:
             return Status(status, push_functionality="disabled")
-        health = await self.pushing.server.health(details=details)
-        return Status(status, [PushServer(self.push_server, health)])
+        return Status(status, [PushServer(self.push_server, await self.pushing.server.health(details=details))])
 
     async def version(self, token: str | None) -> Version:
         """Return what runs here; the release only for those who may view. An unknown token is no error."""

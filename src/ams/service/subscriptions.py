@@ -8,6 +8,7 @@ push, or request by name. Uses are noted in memory and stored now and then, so t
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import structlog
 
@@ -134,11 +135,7 @@ class Subscriptions:
         is_new = changes.get("enable_exactly_once_delivery") and not options.enable_exactly_once_delivery
         if is_new and not options.detached and self._cover is not None:
             await self._cover(subscription)
-
-        def change(present: ParallelOptions | None) -> ParallelOptions:
-            return replace(lookup.parallel_options(present), **changes)
-
-        expected = lookup.expected_subscription(caller)
+        expected, change = lookup.expected_subscription(caller), partial(_with_changes, changes)
         changed = await self._registry.subscriptions.change(caller.here.id, name, expected, options=change)
         return self._note_use_and_view(caller, changed)
 
@@ -164,10 +161,7 @@ class Subscriptions:
 
     async def detach(self, caller: Caller, name: SubscriptionName) -> None:
         """Detach a parallel subscription for good: its backlog is dropped, and pushing ends."""
-
-        def change(present: ParallelOptions | None) -> ParallelOptions:
-            return replace(lookup.parallel_options(present), detached=True)
-
+        change = partial(_with_changes, {"detached": True})
         had_push = (await lookup.find_subscription(self._registry, caller, name)).push is not None
         worker, expected = await self._pushing.worker(), lookup.expected_subscription(caller)
         detached = await self._registry.subscriptions.change(
@@ -236,6 +230,10 @@ class Subscriptions:
             return None
         found = await lookup.find_dead_letter_topic(self._registry, caller, topic, asked.topic, takes_own=takes_own)
         return replace(asked, topic=found)
+
+
+def _with_changes(changes: Mapping[str, Any], present: ParallelOptions | None) -> ParallelOptions:
+    return replace(lookup.parallel_options(present), **changes)
 
 
 def _check_deadline(seconds: int, *, is_parallel: bool = False) -> None:

@@ -67,7 +67,7 @@ class Counts:
     clock: Clock = field(default_factory=SystemClock)
     published: dict[TopicId, PublishNote] = field(default_factory=dict)
     pulled: dict[SubscriptionId, Pulls] = field(default_factory=dict)
-    not_base64: int = 0
+    not_base64: int = 0  # messages stored although their data is not base64
     not_base64_of: Counter[TopicId] = field(default_factory=Counter)
     acknowledgements: int = 0
     acknowledged_at: dict[SubscriptionId, Milliseconds] = field(default_factory=dict)  # the last one since the start
@@ -82,11 +82,6 @@ class Counts:
         last = known[1] if known else None
         if last is None or appended.first > last.first:
             self.published[topic.id] = (topic.project_id, appended, last)
-
-    def note_not_base64(self, topic: Topic, messages: int) -> None:
-        """Note messages that were stored although they are not base64."""
-        self.not_base64 += messages
-        self.not_base64_of[topic.id] += messages
 
     def note_attempt(self, topic: Topic) -> None:
         """Note a publish without a known outcome: its messages may be in the log."""

@@ -51,8 +51,7 @@ class Users:
         self, caller: Caller, page: records.PageRequest, *, project: ProjectId | None = None, details: bool = False
     ) -> records.Page[records.User]:
         """Return a page of all users or the members of `project`, newest first; memberships only with `details`."""
-        users = await self.registry.users.page(page, project=project, details=details)
-        return users.map(caller.view)
+        return (await self.registry.users.page(page, project=project, details=details)).map(caller.view)
 
     async def show(self, caller: Caller, name: UserName) -> records.User:
         """Return a user, as far as the caller may see it. Raises `NotFound`."""

@@ -83,8 +83,7 @@ class Validators:
                 refused[index] = error.message
             except OverBudget:
                 pieces = [_piece_of(*left) for left in candidates[place:]]
-                found = await self.check_in_worker(project, revision, pieces, every=True)
-                return refused | dict(found)
+                return refused | dict(await self.check_in_worker(project, revision, pieces, every=True))
         return refused
 
     async def check_in_worker(

@@ -307,15 +307,11 @@ class Table:
         try:
             with self.location.asking():
                 DeltaTable.create(
-                    self.location.root,
-                    schema,
-                    partition_by=list(self.partition_by),
-                    configuration={**kept, **({QUERY: query} if query else {})},
-                    storage_options=self.location.options,
-                    commit_properties=log.properties("create", 2),
-                    post_commithook_properties=log.HOOKS,
+                    self.location.root, schema, partition_by=list(self.partition_by),
+                    configuration={**kept, **({QUERY: query} if query else {})}, storage_options=self.location.options,
+                    commit_properties=log.properties("create", 2), post_commithook_properties=log.HOOKS,
                     raise_if_key_not_exists=False,
-                )
+                )  # fmt: skip
         except (DeltaError, StoreFailed):  # it existed, or was made and the answer was lost
             if not self.exists():
                 raise

@@ -17,7 +17,7 @@ import structlog
 
 from ams.core import errors
 from ams.core.errors import AmsError
-from ams.workers.program import LENGTH, READY, SHARED_BYTES, Job, JobAnswer, Part, Task, frame, name_of, parts_in
+from ams.workers.program import LENGTH, READY, SHARED_BYTES, Job, JobAnswer, Part, frame, name_of, parts_in
 
 MAX_WORKERS = 4
 MAX_JOB_BYTES = SHARED_BYTES // 4  # larger tasks are not worth a worker; leaves room for a larger result
@@ -85,13 +85,13 @@ class WorkerProcess:
                 piece = view[start : start + _COPY_BYTES]
                 self._memory[place : place + len(piece)] = piece
                 place += len(piece)
-        self._stdin.writelines(frame(_encode(Task(job, [len(part) for part in parts]))))
+        self._stdin.writelines(frame(_encode((job, [len(part) for part in parts]))))
         await self._stdin.drain()
-        answer = _decode(await self._read_frame())
-        if answer.error:
-            error: AmsError = getattr(errors, answer.error)(answer.message)
+        sizes, kind, message = _decode(await self._read_frame())
+        if kind:
+            error: AmsError = getattr(errors, kind)(message)
             raise error
-        return parts_in(memoryview(self._memory), answer.sizes)
+        return parts_in(memoryview(self._memory), sizes)
 
     def forget(self) -> None:
         """Free the memory of a completed large task."""

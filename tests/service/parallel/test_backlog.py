@@ -376,7 +376,7 @@ class BacklogMachine(RuleBasedStateMachine):
         return {offset for each in self.open for offset in [*each.done, *each.failures, *each.taken_back]}
 
     def _finish(self, settling: Settling, fails: bool, later: bool) -> None:
-        if settling.is_empty:
+        if not (settling.done or settling.failures):
             return
         if later:
             self.open.append(settling)

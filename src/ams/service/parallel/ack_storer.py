@@ -40,7 +40,7 @@ class Storer:
 
     async def settle(self, opened: OpenSubscription, settling: Settling) -> None:
         """Store a change, even if the caller leaves. Raises `SubscriptionMoved`, and what the cursors raise."""
-        if settling.is_empty:
+        if not (settling.done or settling.failures):
             return
         storing = asyncio.create_task(self.store(opened, settling))
         opened.storing.add(storing)

@@ -67,11 +67,6 @@ class Settling:
     leases: list[tuple[HandOut, list[Offset]]] = field(default_factory=list)
     taken_back: dict[Offset, Mark] = field(default_factory=dict)  # messages behind the failed ones, of the same keys
 
-    @property
-    def is_empty(self) -> bool:
-        """True if there is nothing to store."""
-        return not (self.done or self.failures)
-
 
 class Backlog:
     """Messages of one subscription, from its floor on."""
@@ -292,8 +287,7 @@ class Backlog:
         released = [offset for _, offsets in named.leases for offset in offsets]
         for lease, offsets in named.leases:
             self.leases.end(lease, offsets)
-        behind = self._end_behind(released)[0] if self.keys else ()
-        self._ids.overtaken.update(released, behind)
+        self._ids.overtaken.update(released, self._end_behind(released)[0] if self.keys else ())
         self.give_back(sorted(released))
         return named.late
 

@@ -19,11 +19,10 @@ from ams.core.filters import Filter, parse
 from ams.core.names import Offset, ProjectName, SubscriptionId, TopicId
 from ams.core.parallel_options import ParallelOptions, RetryPolicy
 from ams.core.retention_clock import RetentionClock
-from ams.core.supervisor import Supervisor
 from ams.push.upstream import Verdict
 from ams.service.delivery import Deliverer
 from ams.service.lookup import require_found, topic_of
-from ams.service.parallel.backlog import Backlog, Settling
+from ams.service.parallel.backlog import Backlog
 from ams.service.parallel.hand_out_ids import RestartGrace
 from ams.service.parallel.message_state import SLOT_MS, RetryRules
 from ams.service.retention import bounds_for
@@ -80,12 +79,6 @@ class OpenSubscription:
         served = [each for each in self.waiting if (is_ready or each.for_room) and backlog.room(each.holder)]
         self.wake([each for each in served if is_ready or backlog.may_scan(each.holder)])
 
-    def note(self, verdict: Verdict, settling: Settling) -> None:
-        """Note why messages failed that have used up their attempts."""
-        most = self.backlog.failures.rules.most_attempts
-        dead = [each for each, failures in settling.failures.items() if 0 < most <= failures]
-        self.verdicts.update(dict.fromkeys(dead, verdict))
-
     def follow(self, subscription: Subscription) -> None:
         """Apply changed options; existing leases keep their deadlines."""
         before, self.options = self.options, options_of(subscription)
@@ -122,21 +115,11 @@ class OpenSubscriptions:
         self._began = clock.monotonic()
         self._worked_on: set[SubscriptionId] = set()  # for all others `_ends` bounds what was given before
 
-    async def start(self, supervisor: Supervisor) -> None:
-        """Renew the ownership of subscriptions in the background."""
-        await self.note_ends()
-        await self._ownership.start(supervisor, self._forget_all)
-
     async def note_ends(self) -> None:
         """Note the ends of topics before anything is published: no former process gave later messages."""
         if not self._ownership.has_others:
             with contextlib.suppress(AmsError):
                 self._ends = {topic: bounds.end for topic, bounds in (await self._log.all_bounds()).items()}
-
-    async def hand_over(self) -> None:
-        """Close all subscriptions and give them up to other nodes, before this one stops."""
-        self._forget_all()
-        await self._ownership.leave()
 
     def get(self, subscription: SubscriptionId) -> OpenSubscription | None:
         """Return a subscription if it is open here."""
@@ -200,7 +183,8 @@ class OpenSubscriptions:
         self.forget(subscription)
         self._ownership.release(subscription)
 
-    def _forget_all(self) -> None:
+    def forget_all(self) -> None:
+        """Close all subscriptions."""
         for subscription in list(self._open):
             self.forget(subscription)
 

@@ -57,7 +57,6 @@ class Puller:
     """Leases messages to consumers."""
 
     def __init__(self, deliverer: Deliverer, opened: OpenSubscriptions, storer: Storer, clock: Clock) -> None:
-        """Use the limits and the waiting pulls of `deliverer`, which are of both types of subscriptions."""
         self._deliverer, self._log, self._opened = deliverer, deliverer.log, opened
         self._storer, self._clock = storer, clock
 

@@ -72,16 +72,11 @@ class Settler:
         `LateIds` if some are late, or out of order with exactly-once delivery; the others are acknowledged.
         """
         out_of_order: set[AckId] = set()
-
-        def acknowledge(backlog: Backlog, ids: AckIds, now: Milliseconds) -> Settling:
-            settling = backlog.acknowledge(ids, now)
-            out_of_order.update(settling.out_of_order)
-            return settling
-
         options = subscription.parallel
         if options is not None and options.enable_message_ordering and not _are_few(ids):
             ids = sort_by_hand_out(ids)  # so that no slice is out of order because of a later one
-        late = await self._in_slices(subscription, ids, partial(self._settle, subscription, acknowledge))
+        settle = partial(self._settle, subscription, Backlog.acknowledge, out_of_order)
+        late = await self._in_slices(subscription, ids, settle)
         self.deliverer.counts.note_acknowledgement(subscription.id)
         _refuse(late, out_of_order)
 
@@ -94,10 +89,11 @@ class Settler:
             settling = backlog.nack(ids, now, wait)
             opened = self.opened.get(subscription.id)
             if verdict is not None and opened is not None:
-                opened.note(verdict, settling)
+                most = backlog.failures.rules.most_attempts
+                opened.verdicts |= {each: verdict for each, count in settling.failures.items() if 0 < most <= count}
             return settling
 
-        _refuse(await self._in_slices(subscription, ids, partial(self._settle, subscription, nack)))
+        _refuse(await self._in_slices(subscription, ids, partial(self._settle, subscription, nack, set())))
 
     async def refuse(self, subscription: Subscription, ids: AckIds, wait: Milliseconds, verdict: Verdict) -> None:
         """Nack messages that an endpoint refused; `wait` applies to a subscription without a retry policy."""
@@ -161,12 +157,15 @@ class Settler:
             await asyncio.sleep(0)
         return late
 
-    async def _settle(self, subscription: Subscription, settle: Look[Settling], ids: AckIds) -> Sequence[AckId]:
+    async def _settle(
+        self, subscription: Subscription, settle: Look[Settling], out_of_order: set[AckId], ids: AckIds
+    ) -> Sequence[AckId]:
         """Settle a few ids. Retries when the subscription moved, or while another call settles them and may fail."""
         late: list[AckId] = []
         failed: BaseException = SubscriptionMoved()
         for _ in range(MAX_TRIES):
             opened, settling = await self._look_up(subscription, ids, settle)
+            out_of_order |= settling.out_of_order
             with contextlib.suppress(SubscriptionMoved):
                 await self.storer.settle(opened, settling)
                 late += settling.late

@@ -6,9 +6,9 @@ by gRPC (`ams.push.rpc`).
 """
 
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -82,9 +82,9 @@ class NoPushServer(PushServer):
 class Leaseholders:
     """All workers that deliver by leases, as a push server."""
 
-    def __init__(self, assignment: Assignment, settle: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, assignment: Assignment, settle: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """`settle` updates the workers in this process at once; others follow within two seconds."""
-        self._assignment, self._settle = assignment, settle
+        self._assignment, self.settle = assignment, settle
 
     async def status(self, path: str) -> str:
         # No worker reports on it: `Pushing.status` asks those first.
@@ -92,7 +92,7 @@ class Leaseholders:
 
     async def deactivation_outcome(self, path: str) -> str:
         """Return that it is deactivated: its worker stops by itself."""
-        await self._settle()
+        await self.settle()
         is_held = await finish_or_leave(self._assignment.leases.is_held(), "push")
         return f"Subscription {path} deactivated" if is_held else UNREACHABLE
 
@@ -100,9 +100,6 @@ class Leaseholders:
         if await self._assignment.leases.is_held():
             return SERVING
         return "No worker has a lease" if details else UNREACHABLE
-
-    async def settle(self) -> None:
-        await self._settle()
 
 
 @dataclass(frozen=True, slots=True)

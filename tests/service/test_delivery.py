@@ -8,6 +8,7 @@ from ams.core.fair_share import MAX_UNCOUNTED_BYTES
 from ams.core.messages import Stored
 from ams.core.names import SubscriptionId, TopicId
 from ams.service.delivery import LARGE_ANSWER_BYTES, Deliverer, Gone, UnreadAnswers
+from ams.service.push.configurations import Pushing
 from ams.service.subscriptions import Subscriptions
 from ams.storage.cursors.base import Position
 from ams.storage.registry.records import Subscription
@@ -74,7 +75,9 @@ async def test_a_topic_made_again_while_a_pull_waits_goes_on_with_the_new_one(us
 async def test_a_subscription_deleted_while_pulls_wait_ends_their_waits_and_no_others(use_cases: UseCases) -> None:
     deliverer = use_cases.deliverer()
     engines = use_cases.engines
-    subscriptions = Subscriptions(engines.registry, engines.log, engines.cursors, stopped=deliverer.wake)
+    subscriptions = Subscriptions(
+        engines.registry, engines.log, engines.cursors, Pushing(engines.registry), stopped=deliverer.wake
+    )
     other = await subscriptions.create(use_cases.caller, "other", "projects/P/topics/t")
     deleted = await deliverer.to_pull(use_cases.caller, SUB)
     waiting, others = [await waiting_pulls(deliverer, each, 3) for each in (deleted, other)]

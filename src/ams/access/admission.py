@@ -45,8 +45,6 @@ def bearer_of(authorization: bytes) -> Bearer | None:
 
 
 UNKNOWN_TEXT = "The token is not known"
-EXPIRED_TEXT = "The token has expired"
-INSUFFICIENT_TEXT = "The token is not good for this"
 MAX_OPAQUE_TOKENS = 10_000  # opaque issuer tokens remembered, which are not looked up in the registry again
 
 _FULL_VIEW_ROLES = frozenset({SERVICE_ADMIN, PROJECT_ADMIN})
@@ -175,7 +173,7 @@ class Admission:
         if not roles & allowed:
             raise NotAllowed
         if principal.login is not None and not is_good_for(principal.login, action, names):
-            raise NotAllowed(INSUFFICIENT_TEXT)
+            raise NotAllowed("The token is not good for this")
         return self._caller(principal, roles, place)
 
     def is_still(self, token: str, login: Login) -> bool:
@@ -256,7 +254,7 @@ class Admission:
             return principal
         now = self._clock.wall()
         if login.expires_on is not None and login.expires_on <= now:
-            raise TokenRefused(EXPIRED_TEXT)
+            raise TokenRefused("The token has expired")
         self._note_use(login.token, now)
         return principal
 

@@ -139,26 +139,21 @@ class MemoryLeases:
                 self._gives_from = self._clock.monotonic() + (_LEASE_MS if self._noted else 0)
             if heartbeat.holder != self._own and not self._noted:
                 await self._note(True)
-            gives = self._clock.monotonic() >= self._gives_from
-            assigned = self._share(heartbeat, wanted, gives=gives)
+            gives, others = self._clock.monotonic() >= self._gives_from, self._living()
+            before = others.pop(heartbeat.holder, _NO_HOLDER)
+            held = {name: each.leases for name, each in others.items()}
+            leaving = [name for name, each in others.items() if each.leaving]
+            found = share(heartbeat, wanted, before.leases, held, leaving=leaving, gives=gives)
+            known = {**before.states, **heartbeat.states}
+            states = {each: known[each] for each in found.leases if each in known}
+            self._holders = others
+            if found.leases or not heartbeat.leaving:
+                until = self._clock.monotonic() + _LEASE_MS
+                self._holders[heartbeat.holder] = _Holder(until, heartbeat.leaving, found.leases, states)
             if self._noted and gives and self._living().keys() <= {self._own}:
                 with contextlib.suppress(AmsError):  # the next heartbeat retries
                     await self._note(False)
-            return assigned
-
-    def _share(self, heartbeat: Heartbeat, wanted: Subscriptions, *, gives: bool) -> Subscriptions:
-        others = self._living()
-        before = others.pop(heartbeat.holder, _NO_HOLDER)
-        held = {name: each.leases for name, each in others.items()}
-        leaving = [name for name, each in others.items() if each.leaving]
-        found = share(heartbeat, wanted, before.leases, held, leaving=leaving, gives=gives)
-        known = {**before.states, **heartbeat.states}
-        states = {each: known[each] for each in found.leases if each in known}
-        self._holders = others
-        if found.leases or not heartbeat.leaving:
-            until = self._clock.monotonic() + _LEASE_MS
-            self._holders[heartbeat.holder] = _Holder(until, heartbeat.leaving, found.leases, states)
-        return found.assigned
+            return found.assigned
 
     async def state(self, subscription: SubscriptionId) -> WorkerState | None:
         reported = (each.states.get(subscription) for each in self._living().values())

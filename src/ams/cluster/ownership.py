@@ -54,7 +54,6 @@ class OwnerRequests:
         return [*said, *([(FORWARDED_FOR, hops)] if hops else ()), (NODE_MARK, self.node)]
 
 
-_RETRY_SECONDS = 0.5  # after a failed turn
 _MAX_CACHED_OWNERS = 10_000
 _LEAVE_SECONDS = 2.0
 _STOPPING = "The service is stopping"
@@ -107,10 +106,8 @@ class SharedOwnership(Ownership):
         self._released: set[SubscriptionId] = set()
         self._turns = asyncio.Lock()
         self._lost: Callable[[], None] = lambda: None
-        not_renewed = partial(logger.warning, "ownership.not_renewed")
-        self._rounds = Ticker(
-            "ownership of subscriptions", RENEW_SECONDS, self._renew, not_renewed, retry_seconds=_RETRY_SECONDS
-        )
+        put_off = partial(logger.warning, "ownership.not_renewed")
+        self._rounds = Ticker("ownership of subscriptions", RENEW_SECONDS, self._renew, put_off, retry_seconds=0.5)
 
     def holds(self, subscription: SubscriptionId) -> bool:
         return subscription in self._held and _now() < self._until
@@ -141,7 +138,6 @@ class SharedOwnership(Ownership):
             raise _elsewhere(subscription, owner)
 
     def release(self, subscription: SubscriptionId) -> None:
-        """Release a subscription with the next turn."""
         self._held.discard(subscription)
         self._released.add(subscription)
         self._rounds.soon()

@@ -138,12 +138,12 @@ class MetricsHistory:
         if caller.roles & {SERVICE_ADMIN, PROJECT_ADMIN}:
             of["project", caller.here.name] = caller.here.id
         for name in topics:
-            _require(caller, PUBLISHER)
+            _require_role(caller, PUBLISHER)
             topic = await find_topic(self.registry, caller, TopicName(name))
             caller.require_listed(topic.authorized, PUBLISHER)
             of["topic", name] = topic_id_text(topic.id)
         for name in subscriptions:
-            _require(caller, CONSUMER)
+            _require_role(caller, CONSUMER)
             subscription = await find_listed_subscription(self.registry, caller, SubscriptionName(name))
             of["subscription", name] = subscription.id
         return of
@@ -225,6 +225,6 @@ def _ages_in_seconds(oldest: Sequence[int | None], minutes: Sequence[int]) -> li
     return [max(minute * MINUTE_MS - each, 0) // 1000 if each else None for minute, each in pairs]
 
 
-def _require(caller: Caller, role: str) -> None:
+def _require_role(caller: Caller, role: str) -> None:
     if not caller.roles & {SERVICE_ADMIN, PROJECT_ADMIN, role}:
         raise NotAllowed

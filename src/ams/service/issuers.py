@@ -19,7 +19,6 @@ from ams.storage.registry.registry import Registry
 KEPT = "***"  # replaces a secret in answers; in a request it keeps the present secret
 MAX_SUBJECT_LENGTH = 255
 _ISSUER = re.compile(r"https?://[!-~]{1,2000}")
-
 T = TypeVar("T")
 logger = structlog.get_logger("ams.issuers")
 

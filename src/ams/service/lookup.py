@@ -20,7 +20,6 @@ NOT_PARALLEL = "Subscription is not of type parallel"
 NO_SNAPSHOT = "Snapshot doesn't exist"
 MAX_NAMES = 100
 OWN_TOPIC = "A subscription's own topic cannot be its deadLetterTopic"
-
 R = TypeVar("R", Topic, Subscription)
 T = TypeVar("T")
 

@@ -186,10 +186,6 @@ def _roles_here(caller: Caller, grants: Sequence[Grant]) -> tuple[str, ...] | No
     return next((grant.roles for grant in grants if grant.project == caller.here.name), None)
 
 
-COUNT_SECONDS = 15.0
-quota_logger = structlog.get_logger("ams.quotas")
-
-
 class QuotaUse:
     """Quotas of projects and their use. Used from one event loop."""
 
@@ -201,7 +197,8 @@ class QuotaUse:
         }
         self._projects: Sequence[Project] = ()
         self._in_registry: Mapping[ProjectId, Limits] = {}
-        self.rounds = Ticker("quota use", COUNT_SECONDS, self.count, partial(quota_logger.warning, "quotas.uncounted"))
+        put_off = partial(structlog.get_logger("ams.quotas").warning, "quotas.uncounted")
+        self.rounds = Ticker("quota use", 15.0, self.count, put_off)
 
     async def show(self, caller: Caller) -> ProjectQuotas:
         """Return the quotas of the caller's project, and their use."""

@@ -34,7 +34,6 @@ from ams.storage.registry.records import Project, Subscription, Topic
 from ams.storage.registry.registry import Registry
 
 TOPICS_AT_ONCE = 1000  # topics changed concurrently: they share group commits of the log
-CATCH_UP_SECONDS = 15.0
 LOOK_SECONDS = 15.0  # interval of the total, about that of a metrics scrape
 logger = structlog.get_logger("ams.retention")
 losses_logger = structlog.get_logger("ams.losses")
@@ -47,8 +46,7 @@ class Retention:
         self._registry, self._log = registry, log
         self._one_at_a_time = asyncio.Lock()
         self._is_log_behind = False
-        put_off = partial(logger.warning, "retention.put_off")
-        self.rounds = Ticker("retention", CATCH_UP_SECONDS, self.catch_up, put_off)
+        self.rounds = Ticker("retention", 15.0, self.catch_up, partial(logger.warning, "retention.put_off"))
 
     async def of_topic(self, caller: Caller, name: TopicName, seconds: int) -> Topic:
         """Set the retention of a topic, 0: that of its project; return it. Raises `InvalidInput`, `NotFound`.

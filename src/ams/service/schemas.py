@@ -21,7 +21,6 @@ from ams.validation.long_checks import MESSAGE, Piece
 from ams.wire.projects import DEFINITION, DryRun, RefusedMessage, SchemaBody
 
 STOPPING = "The service is stopping"
-
 T = TypeVar("T")
 TYPES = (JSON, AVRO, PROTOBUF)
 MAX_DRY_RUN = 10_000  # messages of a dry run; larger requests are reduced to this

@@ -35,8 +35,6 @@ from ams.wire.service import Finding, PushServer, Status, Version
 
 T = TypeVar("T")
 K = TypeVar("K", TopicId, SubscriptionId)
-
-SECOND_LOOK_SECONDS = 1.5
 LONG_BACKUP_MS = 3_600_000
 ENGINE_TIMEOUT_SECONDS = 6.0  # per query: the doctor must answer before its client gives up
 MAX_NAMED = 20
@@ -96,7 +94,7 @@ class ServiceDoctor:
     cursors: Cursors
     losses: LossTotal
     removal: Callable[[str], str] | None = None  # makes the command that removes a log; None: one process cleans up
-    again_after: float = SECOND_LOOK_SECONDS
+    again_after: float = 1.5  # seconds
     issuers: Issuers | None = None
     copied_for: Callable[[], Milliseconds | None] = lambda: None  # age of a backup under way, which blocks retention
     leap: Callable[[], Milliseconds] = lambda: Milliseconds(0)  # leap of the wall clock, which blocks retention

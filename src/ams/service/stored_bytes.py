@@ -22,7 +22,6 @@ from ams.storage.log.base import Log, Owner
 from ams.storage.registry.records import Topic
 from ams.storage.registry.registry import Registry
 
-MEASURE_SECONDS = 5.0
 UNLIMITED_MEASURE_MS = 60_000  # between measurements while no project has a limit
 MIN_REMEASURE_MS = 2_000  # after a measurement a refusal may cause another one, as there may be room by now
 NEAR_LIMIT_PART = 3 / 4  # above this part of its limit, messages that no subscription needs are removed
@@ -46,7 +45,7 @@ class StoredBytes:
         self._changed: dict[ProjectId, Limits] = {}  # quotas changed since the last measurement began to read them
         self._byte_rates: dict[int, Rate] = {}  # published bytes of projects, by the bytes a second they may publish
         self._measured_at = clock.monotonic() - UNLIMITED_MEASURE_MS
-        self.rounds = Ticker("stored bytes", MEASURE_SECONDS, self.measure, partial(logger.warning, "stored.unknown"))
+        self.rounds = Ticker("stored bytes", 5.0, self.measure, partial(logger.warning, "stored.unknown"))
 
     def held_by(self, project: ProjectId) -> int:
         """Return the approximate bytes of a project's messages."""

@@ -50,15 +50,6 @@ class Pulls:
     last: Milliseconds | None = None
     before: Milliseconds | None = None  # when the pull before the last one was; None: not since this was last stored
 
-    def add_earlier(self, earlier: "Pulls") -> None:
-        """Add earlier pulls."""
-        self.messages += earlier.messages
-        self.bytes += earlier.bytes
-        if self.before is None:
-            self.before = earlier.last if self.last is not None else earlier.before
-        if self.last is None:
-            self.last, self.last_messages = earlier.last, earlier.last_messages
-
 
 @dataclass(slots=True)
 class Counts:
@@ -125,7 +116,13 @@ class Counts:
         """Restore notes that could not be stored."""
         self.published = published | self.published
         for subscription, earlier in pulled.items():
-            self.pulled.setdefault(subscription, Pulls()).add_earlier(earlier)
+            later = self.pulled.setdefault(subscription, Pulls())
+            later.messages += earlier.messages
+            later.bytes += earlier.bytes
+            if later.before is None:
+                later.before = earlier.last if later.last is not None else earlier.before
+            if later.last is None:
+                later.last, later.last_messages = earlier.last, earlier.last_messages
 
 
 class Counting:

@@ -29,7 +29,6 @@ MAX_EXPIRY = Milliseconds(253_402_300_799_000)  # the last second that can be wr
 TOKEN_ACTIONS = frozenset(action for action in permissions.PERMISSIONS if not permissions.needs_all_rights(action))
 STORE_USES_SECONDS = 60.0
 UNKNOWN_NAME = "Token doesn't exist"
-
 T = TypeVar("T")
 logger = structlog.get_logger("ams.users")
 

@@ -58,12 +58,12 @@ def serve(source: BinaryIO, sink: BinaryIO, memory: memoryview) -> None:
     sink.writelines(frame(READY))
     sink.flush()
     while head := source.read(LENGTH):
-        task = decoder.decode(source.read(int.from_bytes(head, "big")))
+        job, sizes = decoder.decode(source.read(int.from_bytes(head, "big")))
         # The operating system kills this process if a task takes far too long, whatever its state.
         used = resource.getrusage(resource.RUSAGE_SELF)
         limit = int(used.ru_utime + used.ru_stime) + CPU_SECONDS
         resource.setrlimit(resource.RLIMIT_CPU, (limit, resource.RLIM_INFINITY))
-        sink.writelines(frame(msgspec.msgpack.encode(_answer(*task, memory))))
+        sink.writelines(frame(msgspec.msgpack.encode(_answer(job, sizes, memory))))
         sink.flush()
 
 

@@ -98,7 +98,7 @@ async def put_in_order(settings: Settings, engines: Engines) -> None:
     await projects.require_registry()
     if engines.embedded:
         await projects.sweep()
-        await Subscriptions(registry, log, cursors).give_cursors()
+        await Subscriptions(registry, log, cursors, Pushing(registry)).give_cursors()
     await Retention(registry, log).settle()
     folder = engines.folder
     if await create_first_admin(registry, folder.keep_admin_token, folder.forget_admin_token):

@@ -29,7 +29,6 @@ from ams.storage.registry.records import Subscription
 SLICE = 1000  # ids looked up in one iteration of the event loop
 LATE, OUT_OF_ORDER = "ack timeout", "ack out of order"
 SHOWN_IDS = 100  # ids that an error names at most; clients that need all of them send fewer at a time
-
 T = TypeVar("T")
 Look = Callable[[Backlog, AckIds, Milliseconds], T]  # looks up ids in a backlog at a moment
 SliceWork = Callable[[AckIds], Awaitable[Sequence[AckId]]]  # settles some ids, and returns late ones
@@ -202,7 +201,6 @@ class Settler:
 
 
 def _are_few(ids: AckIds) -> bool:
-    """Return whether ids may be looked up in one iteration of the event loop."""
     return len(ids) <= SLICE and sum(map(len, ids.values())) <= SLICE
 
 

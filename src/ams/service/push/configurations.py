@@ -40,7 +40,6 @@ SERVING = "SERVING"
 FIRST_WORKER = UserName("push_worker_0")  # by convention (HTTP contract 13.5)
 KEEP_SECONDS = 86_400  # how long the previous secret stays valid by default
 MAX_KEEP_SECONDS = 30 * 86_400
-NOT_HTTP = "Subscription is not in http push mode"
 VERIFICATION_FAILED = "Endpoint verification failed."
 UNVERIFIED, INACTIVE = "unverified", "inactive"  # states beside a worker's phases; inactive: no process delivers
 UNKNOWN = "unknown"  # no worker reported: a push server over gRPC has only a text
@@ -248,7 +247,7 @@ class Pushing:
 
 def _require_http(config: PushConfig | None) -> PushConfig:
     if config is None or config.type != HTTP_ENDPOINT:
-        raise Conflict(NOT_HTTP)
+        raise Conflict("Subscription is not in http push mode")
     return config
 
 

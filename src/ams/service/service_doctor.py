@@ -5,7 +5,7 @@ engines, and lost messages. It repairs nothing: the operator decides.
 
 No transaction spans registry, log and cursors. A log is made before its topic is registered, and dropped after it is
 deleted; so is a cursor. An inconsistency may be a change under way, here or on another node. So it counts only if a
-second look finds it too (`Inconsistencies.intersection`).
+second look finds it too.
 """
 
 import asyncio
@@ -61,10 +61,6 @@ class Inconsistencies(NamedTuple):
     cursors_without_subscription: frozenset[SubscriptionId]
     past_the_end: frozenset[SubscriptionId]  # whose cursors are past their topics' ends: they miss the next messages
 
-    def intersection(self, other: "Inconsistencies") -> "Inconsistencies":
-        """Return the inconsistencies that the other look found too."""
-        return Inconsistencies(*map(and_, self, other))
-
 
 def inconsistencies(held: EngineIdentities) -> Inconsistencies:
     """Compare the engines; one that did not answer has no inconsistencies."""
@@ -107,7 +103,7 @@ class ServiceDoctor:
         found = inconsistencies(await self._read_identities(asking))
         if any(found):
             await asyncio.sleep(self.again_after)
-            found = found.intersection(inconsistencies(await self._read_identities(asking)))
+            found = Inconsistencies(*map(and_, found, inconsistencies(await self._read_identities(asking))))
         findings = [
             *await self._weak_topic_findings(asking),
             *await self._log_findings(asking, found),

@@ -7,7 +7,6 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import structlog
 
@@ -35,11 +34,7 @@ MAX_SWEEP_INTERVAL_MS = 60_000  # longest time between two sweeps, to follow ret
 logger = structlog.get_logger("ams.parallel")
 
 
-class WaitReason(NamedTuple):
-    """Why a pull waits."""
-
-    holder: str
-    for_room: bool  # True: the consumer's share of leases is used up; False: no message is ready
+WaitReason = tuple[str, bool]  # the consumer; True: its share of leases is used up; False: no message is ready
 
 
 @dataclass(slots=True, eq=False)
@@ -76,8 +71,12 @@ class OpenSubscription:
         if not self.waiting:
             return
         backlog, is_ready = self.backlog, self.backlog.has_ready
-        served = [each for each in self.waiting if (is_ready or each.for_room) and backlog.room(each.holder)]
-        self.wake([each for each in served if is_ready or backlog.may_scan(each.holder)])
+        served = [
+            (holder, for_room)
+            for holder, for_room in self.waiting
+            if (is_ready or for_room) and backlog.room(holder) and (is_ready or backlog.may_scan(holder))
+        ]
+        self.wake(served)
 
     def follow(self, subscription: Subscription) -> None:
         """Apply changed options; existing leases keep their deadlines."""

@@ -22,7 +22,7 @@ from ams.service.lookup import no_topic_is_a_conflict
 from ams.service.parallel.ack_storer import Storer, SubscriptionMoved
 from ams.service.parallel.backlog import Backlog
 from ams.service.parallel.message_state import FlowWindow, KeyConsumer
-from ams.service.parallel.open_subscriptions import OpenSubscription, OpenSubscriptions, WaitReason
+from ams.service.parallel.open_subscriptions import OpenSubscription, OpenSubscriptions
 from ams.storage.registry.records import Subscription
 
 MAX_READ_MESSAGES = 1000  # messages per read after an empty first read, unless the pull asks for more
@@ -284,7 +284,7 @@ class Puller:
         """Wait for a ready message, for room, or for growth of the topic; return whether any came."""
         woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         has_room = bool(opened.backlog.room(holder)) and opened.backlog.may_scan(holder)
-        kind = WaitReason(holder, for_room=not has_room)
+        kind = holder, not has_room
         opened.waiting.setdefault(kind, set()).add(woken)
         waits: set[asyncio.Future[Any]] = {woken}
         if has_room:

@@ -365,8 +365,7 @@ class Backlog:
 
         def is_acknowledged(offset: Offset) -> bool:
             lease = self.leases.get(offset)
-            is_held = lease is not None and lease.is_held
-            return is_held or offset in acked or offset in self.done.being_stored
+            return (lease is not None and lease.is_held) or offset in acked or offset in self.done.being_stored
 
         return takewhile(is_acknowledged, queue.out)
 

@@ -71,12 +71,9 @@ class OpenSubscription:
         if not self.waiting:
             return
         backlog, is_ready = self.backlog, self.backlog.has_ready
-        served = [
-            (holder, for_room)
-            for holder, for_room in self.waiting
-            if (is_ready or for_room) and backlog.room(holder) and (is_ready or backlog.may_scan(holder))
-        ]
-        self.wake(served)
+        for holder, for_room in list(self.waiting):
+            if backlog.room(holder) and (is_ready or (for_room and backlog.may_scan(holder))):
+                self.wake([(holder, for_room)])
 
     def follow(self, subscription: Subscription) -> None:
         """Apply changed options; existing leases keep their deadlines."""
@@ -249,5 +246,5 @@ class OpenSubscriptions:
         if self._ends is None or subscription in self._worked_on:
             return end, self._clock.monotonic()
         done = progress.done.max() if progress.done else -1  # those of a restored snapshot may be above the end
-        known = max(done, *progress.failures, -1)
+        known = max(done, max(progress.failures, default=-1))
         return min(max(self._ends.get(topic, Offset(0)), Offset(known + 1)), end), self._began

@@ -230,12 +230,12 @@ def test_a_project_has_its_quota_and_others_do_not_notice(default: int, own: Lim
     here, other = project_with("P", own), project_with("Q", {})
     with contextlib.ExitStack() as stack:
         for _ in range(most):
-            stack.enter_context(slots.hold_slot(here))
-        assert slots.usage_of(here.id) == most
-        with slots.hold_slot(other):
-            assert slots.usage_of(other.id) == 1
+            stack.enter_context(slots.hold(here))
+        assert slots.held_by(here.id) == most
+        with slots.hold(other):
+            assert slots.held_by(other.id) == 1
         with pytest.raises(QuotaExceeded, match=f"Quota streams of the project is exceeded: {why}"):
-            stack.enter_context(slots.hold_slot(here))
-    with contextlib.suppress(KeyError), slots.hold_slot(here):
+            stack.enter_context(slots.hold(here))
+    with contextlib.suppress(KeyError), slots.hold(here):
         raise KeyError
-    assert (slots.usage_of(here.id), slots.usage_of(other.id)) == (0, 0)
+    assert (slots.held_by(here.id), slots.held_by(other.id)) == (0, 0)

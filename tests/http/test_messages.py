@@ -22,7 +22,7 @@ from ams.http.messages import MessageReader, read_ack_ids, read_messages
 from ams.http.openapi import HEADERS
 from ams.wire.base import CamelRequest
 from ams.wire.messages import AttributePair, PublishBody
-from ams.workers import NoWorker, TaskFailed
+from ams.workers.pool import NoWorker, TaskFailed
 from tests.support.memory import in_a_process
 from tests.support.pools import CountedPool, FailingPool
 from tests.support.waiting import wait_until_async

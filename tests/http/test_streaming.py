@@ -33,7 +33,7 @@ from ams.http import arrow
 from ams.http.arrow import SCHEMA, batch
 from ams.http.routes import reading
 from ams.http.routes.reading import ARROW, COSTLY_COUNT, LINES, arrow_stream, in_turn, wanted_form
-from ams.workers import NoWorker, Pool, TaskFailed
+from ams.workers.pool import NoWorker, Pool, TaskFailed
 from tests.support.pools import CountedPool, FailingPool, ready_pool
 from tests.support.served import SERVICE_TOKEN, InProcessService
 from tests.support.service import asking

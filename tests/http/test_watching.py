@@ -120,7 +120,7 @@ async def client(service: InProcessService) -> AsyncIterator[Client]:
         yield client
         await wait_until_async(lambda: client.views == 0)
         unread = client.run.service.deliverer.unread
-        assert unread.bytes_left(client.project) == unread.most
+        assert unread.room(client.project) == unread.capacity
 
 
 async def test_counts_come_at_once_and_again_when_the_log_grows(client: Client, monkeypatch) -> None:

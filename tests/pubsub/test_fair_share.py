@@ -166,10 +166,10 @@ async def test_unread_answers_are_counted_until_their_client_leaves(service: InP
             await channel.unary_unary(PUBLISH)(request, metadata=bearer(users[1]))
         pulls = [channel.unary_stream(PULL)(pull, metadata=bearer(users[0])) for _ in range(3)]
         # Each has two; each held one counts twice.
-        await wait_until_async(lambda: unread.bytes_left("P") <= unread.most - 2 * 3 * 2_000_000)
+        await wait_until_async(lambda: unread.room("P") <= unread.capacity - 2 * 3 * 2_000_000)
         for each in pulls:
             each.cancel()
-        await wait_until_async(lambda: unread.bytes_left("P") == unread.most)
+        await wait_until_async(lambda: unread.room("P") == unread.capacity)
 
 
 # Before authentication

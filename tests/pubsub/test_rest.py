@@ -302,7 +302,7 @@ def test_a_pull_whose_client_leaves_is_over(tmp_path: Path) -> None:
             sock.sendall(head + b'\r\n{"maxMessages": 1}')
             made = service.run.service
             project: Any = service.carry_out(made.registry.projects.find(ProjectName("P")))
-            service.carry_out(wait_until_async(lambda: made.slots.waiting_pulls.usage_of(project.id) == 1))
+            service.carry_out(wait_until_async(lambda: made.slots.waiting_pulls.held_by(project.id) == 1))
         service.carry_out(wait_until_async(lambda: made.pubsub_calls["CANCELLED"] == 1))
 
 

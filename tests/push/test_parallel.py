@@ -78,8 +78,8 @@ class BacklogHandOuts:
 
     def _new(self, most: int) -> list[Offset]:
         found: list[Offset] = []
-        while self.backlog.scan < self.messages and len(found) < most:
-            offset = self.backlog.scan
+        while self.backlog.done.scan < self.messages and len(found) < most:
+            offset = self.backlog.done.scan
             self.backlog.done.note_scanned(Offset(offset + 1))
             if self.backlog.may_give(offset, self.key(offset), self.clock.monotonic()):
                 found.append(offset)
@@ -95,7 +95,7 @@ class BacklogHandOuts:
 
     async def wait(self, target: Target) -> None:
         await asyncio.sleep(0)
-        if self.backlog.has_ready or self.backlog.scan < self.messages:
+        if self.backlog.has_ready or self.backlog.done.scan < self.messages:
             return
         due = self.backlog.leases.next_due()
         if due is not None and not self.backlog.out:
@@ -165,7 +165,7 @@ class LeasingBench(Bench):
     @property
     def floor(self) -> int:
         """Return the offset below which everything is acknowledged."""
-        return self.hand_outs.backlog.floor
+        return self.hand_outs.backlog.done.floor
 
 
 @contextlib.asynccontextmanager

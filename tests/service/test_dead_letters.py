@@ -202,7 +202,7 @@ async def test_an_oversized_one_goes_without_its_reason(use_cases: UseCases, mon
 
 async def test_letters_are_counted_and_the_access_list_of_their_topic_is_not_asked(use_cases: UseCases) -> None:
     await use_cases.publish(1)
-    await use_cases.engines.topics.set_access_list(use_cases.caller, DEAD_LETTER_TOPIC, [])
+    await use_cases.engines.topics.change_access_list(use_cases.caller, DEAD_LETTER_TOPIC, [])
 
     await dead_letter(use_cases, 0)
 

@@ -8,6 +8,7 @@ from ams.core.fair_share import MAX_UNCOUNTED_BYTES
 from ams.core.messages import Stored
 from ams.core.names import SubscriptionId, TopicId
 from ams.service.delivery import LARGE_ANSWER_BYTES, Deliverer, Gone, UnreadAnswers
+from ams.service.push.configurations import Pushing
 from ams.service.subscriptions import Subscriptions
 from ams.storage.cursors.base import Position
 from ams.storage.registry.records import Subscription
@@ -74,7 +75,9 @@ async def test_a_topic_made_again_while_a_pull_waits_goes_on_with_the_new_one(us
 async def test_a_subscription_deleted_while_pulls_wait_ends_their_waits_and_no_others(use_cases: UseCases) -> None:
     deliverer = use_cases.deliverer()
     engines = use_cases.engines
-    subscriptions = Subscriptions(engines.registry, engines.log, engines.cursors, stopped=deliverer.wake)
+    subscriptions = Subscriptions(
+        engines.registry, engines.log, engines.cursors, Pushing(engines.registry), stopped=deliverer.wake
+    )
     other = await subscriptions.create(use_cases.caller, "other", "projects/P/topics/t")
     deleted = await deliverer.to_pull(use_cases.caller, SUB)
     waiting, others = [await waiting_pulls(deliverer, each, 3) for each in (deleted, other)]
@@ -92,15 +95,15 @@ async def test_a_subscription_deleted_while_pulls_wait_ends_their_waits_and_no_o
 def test_a_project_may_hold_as_many_unread_answers_as_it_leaves_free() -> None:
     big = 2 * MAX_UNCOUNTED_BYTES
     unread = UnreadAnswers(12 * big)
-    assert unread.bytes_left("A") == 12 * big
+    assert unread.room("A") == 12 * big
     with unread.hold_answer("A", 6 * big):
-        assert (unread.bytes_left("A"), unread.bytes_left("B")) == (0, 6 * big)
+        assert (unread.room("A"), unread.room("B")) == (0, 6 * big)
         with pytest.raises(Overloaded):
             unread.check("A", big)
         unread.check("A", MAX_UNCOUNTED_BYTES)
         with unread.hold_answer("B", 3 * big):
-            assert (unread.bytes_left("B"), unread.bytes_left("C")) == (0, 3 * big)
-    assert unread.bytes_left("A") == 12 * big
+            assert (unread.room("B"), unread.room("C")) == (0, 3 * big)
+    assert unread.room("A") == 12 * big
 
 
 async def test_a_pull_takes_what_memory_is_left_and_is_refused_when_that_is_too_little_for_one(use_cases: UseCases):
@@ -126,13 +129,13 @@ async def test_an_answer_counts_while_its_hand_out_is_stored(use_cases: UseCases
     left: list[int] = []
 
     async def look() -> None:
-        left.append(deliverer.unread.bytes_left("Q"))
+        left.append(deliverer.unread.room("Q"))
 
     subscription = await deliverer.to_pull(use_cases.caller, SUB)
     with interrupt_call(use_cases.engines.cursors, "hand_out", look):
         [message] = await deliverer.pull(subscription, 1, wait=False, project="P")
     assert left == [2**24 - len(message.fragment)]
-    assert deliverer.unread.bytes_left("Q") == 2**24
+    assert deliverer.unread.room("Q") == 2**24
 
 
 @pytest.mark.parametrize("expected", [0, 1, 2, 4, 9])

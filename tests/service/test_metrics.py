@@ -19,7 +19,7 @@ from ams.core.retention_clock import RetentionClock
 from ams.core.supervisor import Supervisor
 from ams.service import metrics
 from ams.service.history import HISTORY_MINUTES, MINUTE_MS, MetricsHistory, Values, _series
-from ams.service.metrics import NEVER, Metrics, Usage, _va_metrics, average, rate
+from ams.service.metrics import NEVER, Metrics, _va_metrics, average, rate
 from ams.service.retention import Losses
 from ams.storage.database.sqlite import SqliteStore
 from ams.storage.files import Disk
@@ -70,8 +70,8 @@ async def test_o11_a_route_asks_the_registry_only_a_few_times(tmp_path: Path, mo
         await use_cases.publish(1)
         await engines.counting.round()
         losses = Losses(engines.registry, engines.log, engines.cursors)
-        metrics = Metrics(engines.registry, engines.counting, losses, engines.clock)
-        usage = Usage(engines.registry, engines.counting, Admission(engines.registry), engines.clock)
+        admission = Admission(engines.registry)
+        metrics = Metrics(engines.registry, engines.counting, losses, engines.clock, admission)
         asked = []
         attempt, store = SqliteStore._attempt, engines.registry._database._store
 
@@ -83,7 +83,7 @@ async def test_o11_a_route_asks_the_registry_only_a_few_times(tmp_path: Path, mo
         monkeypatch.setattr(SqliteStore, "_attempt", count_attempt)
         for route, most in (
             (metrics.node(), 0), (metrics.project(caller), 2), (metrics.topic(caller, TOPIC), 3),
-            (metrics.subscription(caller, SUB), 2), (usage.va_metrics("", "", ""), 2),
+            (metrics.subscription(caller, SUB), 2), (metrics.va_metrics("", "", ""), 2),
         ):  # fmt: skip
             asked.clear()
             await route

@@ -7,11 +7,11 @@ import pytest
 
 from ams.core.errors import NotFound
 from ams.core.messages import Stored, message
-from ams.service.ranges import PIECE_BYTES, PIECE_MESSAGES, RangeReader, RangeRequest
+from ams.service.ranges import PIECE_BYTES, PIECE_MESSAGES, RangeReader
 from ams.storage.log.embedded import LogOptions
 from tests.support.use_cases import TOPIC, UseCases, open_use_cases
 
-WHOLE_RANGE = RangeRequest(None, None, 1_000_000)
+WHOLE_RANGE = (None, None, 1_000_000)
 
 
 @pytest.fixture
@@ -24,8 +24,10 @@ def reader(use_cases: UseCases, most: int = 1_000_000) -> RangeReader:
     return RangeReader(use_cases.engines.registry, use_cases.engines.log, most)
 
 
-async def read_pieces(use_cases: UseCases, wanted: RangeRequest, most: int = 1_000_000) -> list[list[Stored]]:
-    planned = await reader(use_cases, most).plan(use_cases.caller, TOPIC, wanted)
+async def read_pieces(
+    use_cases: UseCases, wanted: tuple[int | None, int | None, int], most: int = 1_000_000
+) -> list[list[Stored]]:
+    planned = await reader(use_cases, most).plan(use_cases.caller, TOPIC, *wanted, None)
     return [list(piece) async for piece in reader(use_cases).messages(planned)]
 
 
@@ -50,7 +52,7 @@ async def test_a_piece_is_no_larger_than_its_bytes_whatever_the_messages_are(use
 @pytest.mark.parametrize("what", ["published", "taken by retention", "deleted"])
 async def test_a_range_is_of_what_was_there_when_it_began_and_still_is(use_cases: UseCases, what: str) -> None:
     await use_cases.publish(3)
-    planned = await reader(use_cases).plan(use_cases.caller, TOPIC, WHOLE_RANGE)
+    planned = await reader(use_cases).plan(use_cases.caller, TOPIC, *WHOLE_RANGE, None)
     assert planned.next == planned.end == 3
     messages = reader(use_cases).messages(planned)
     if what == "deleted":

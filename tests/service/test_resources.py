@@ -199,7 +199,7 @@ async def test_stored_bytes_are_measured_every_minute_while_nothing_limits_them(
         await engines.log.append(topic.id, [message("aGk=")])
         engines.clock.advance(seconds * 1000)
         await stored.measure()
-        sizes.append(stored.usage_of(caller.project.id))
+        sizes.append(stored.held_by(caller.project.id))
 
     assert 0 < sizes[0] == sizes[1] == sizes[2] < sizes[3]
 

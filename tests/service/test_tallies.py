@@ -157,7 +157,7 @@ async def test_every_message_that_was_answered_is_counted_however_often_its_topi
     assert answered > 0
     assert sum((await project_days(use_cases)).values()) == answered
     await use_cases.engines.counting.round()
-    assert sum((await project_days(use_cases)).values()) == use_cases.engines.counting.figures.messages == answered
+    assert sum((await project_days(use_cases)).values()) == use_cases.engines.counting.counts.messages == answered
 
 
 async def test_an_answer_given_again_for_its_key_is_no_publish(use_cases: UseCases) -> None:
@@ -205,10 +205,10 @@ async def test_two_nodes_at_once_count_everything_exactly_once(use_cases: UseCas
 
     with interrupt_call(engines.registry.tallies, "store", count_elsewhere):
         await counting.round()
-    assert (await stored_days(use_cases), counting.figures.messages) == ({DAY_0: 3}, 0)
+    assert (await stored_days(use_cases), counting.counts.messages) == ({DAY_0: 3}, 0)
     await counting.round()
 
-    assert (await stored_days(use_cases), counting.figures.messages) == ({DAY_0: 5}, 2)
+    assert (await stored_days(use_cases), counting.counts.messages) == ({DAY_0: 5}, 2)
     assert await project_days(use_cases) == {DAY_0: 5}
 
 
@@ -288,13 +288,13 @@ async def test_what_is_gone_is_forgotten_before_it_is_too_much(use_cases: UseCas
     for number in range(MIN_NOTES_KEPT):
         counts.note_pull(f"gone {number}")
         counts.note_acknowledgement(f"gone {number}")
-        counting.figures.by_topic["P", f"gone {number}"] = 1
-    counting.figures.by_topic["P", TOPIC] = 1
+        counting.counts.by_topic["P", f"gone {number}"] = 1
+    counting.counts.by_topic["P", TOPIC] = 1
 
     await counting.round()
 
     assert list(counts.pulled) == list(counts.acknowledged_at) == [there]
-    assert counting.figures.by_topic == {("P", TOPIC): 1}
+    assert counting.counts.by_topic == {("P", TOPIC): 1}
 
 
 def pass_until(clock: ManualClock, moment: int) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from ams.access.admission import Caller
 from ams.core.supervisor import Supervisor
 from ams.service.projects import Projects
+from ams.service.push.configurations import Pushing
 from ams.service.retention import Retention
 from ams.service.stored_bytes import StoredBytes
 from ams.service.subscriptions import Subscriptions
@@ -48,7 +49,7 @@ class Engines:
 
     @property
     def subscriptions(self) -> Subscriptions:
-        return Subscriptions(self.registry, self.log, self.cursors)
+        return Subscriptions(self.registry, self.log, self.cursors, Pushing(self.registry))
 
     async def caller(self, project: str | None = "P") -> Caller:
         return await service(self.registry, project)

@@ -11,7 +11,7 @@ import pytest
 
 if TYPE_CHECKING:
     from ams.storage.registry.registry import Registry
-    from ams.workers import Pool
+    from ams.workers.pool import Pool
     from tests.support.certificates import Authority
     from tests.support.clock import ManualClock
     from tests.support.publishing import Publishing
@@ -37,7 +37,7 @@ def frozen_thread_time() -> Iterator[None]:
 
 @pytest.fixture
 async def pool() -> "AsyncIterator[Pool]":
-    from ams.workers import Pool
+    from ams.workers.pool import Pool
 
     made = Pool(2)
     yield made

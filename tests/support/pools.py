@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ams.workers import Pool
+from ams.workers.pool import Pool
 from tests.support.waiting import wait_until_async
 
 

@@ -16,7 +16,7 @@ from ams.service.validators import Validators
 from ams.storage.log.embedded import LogOptions
 from ams.storage.registry.records import Subscription
 from ams.validation.long_checks import LongChecks
-from ams.workers import Pool
+from ams.workers.pool import Pool
 from tests.support.administration import make_project
 from tests.support.engines import Engines, open_engines
 

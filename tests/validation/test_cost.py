@@ -34,7 +34,7 @@ from ams.validation.long_checks import (
     check_task,
 )
 from ams.validation.references import References
-from ams.workers import Pool
+from ams.workers.pool import Pool
 from tests.support.loop_time import pass_loop_time
 
 SELF_REFERENCE = {"$ref": "#"}

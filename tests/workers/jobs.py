@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ams.core.errors import InvalidInput, TooLarge
-from ams.workers import Pool
+from ams.workers.pool import Pool
 from ams.workers.program import Job
 
 

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from ams.workers import NoWorker, Pool, TaskFailed
-from ams.workers.pool import MAX_JOB_BYTES, WorkerProcess
+from ams.workers.pool import MAX_JOB_BYTES, NoWorker, Pool, TaskFailed, WorkerProcess
 from ams.workers.program import SHARED_BYTES, Job
 from tests.support.loop_time import pass_loop_time
 from tests.support.waiting import some_turns, wait_until_async

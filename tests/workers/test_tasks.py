@@ -3,7 +3,7 @@ import os
 import pytest
 
 from ams.core.errors import InvalidInput, TooLarge
-from ams.workers import Pool
+from ams.workers.pool import Pool
 from tests.workers import jobs
 from tests.workers.jobs import children, run_job
 

@@ -45,8 +45,6 @@ def bearer_of(authorization: bytes) -> Bearer | None:
 
 
 UNKNOWN_TEXT = "The token is not known"
-EXPIRED_TEXT = "The token has expired"
-INSUFFICIENT_TEXT = "The token is not good for this"
 MAX_OPAQUE_TOKENS = 10_000  # opaque issuer tokens remembered, which are not looked up in the registry again
 
 _FULL_VIEW_ROLES = frozenset({SERVICE_ADMIN, PROJECT_ADMIN})
@@ -62,8 +60,7 @@ class Caller:
     user: UserId | None  # None for the service token
     name: UserName | None
     roles: frozenset[str]  # the project's roles and the service roles together
-    full_view: bool
-    """True if memberships and tokens in other projects are visible: service_admin as service role, all rights (3.6)."""
+    full_view: bool  # it sees memberships and tokens in other projects: a service_admin with all rights (3.6)
     project: Project | None
     access_lists: bool = True  # True if access lists are enforced (setting `per_resource_auth`)
     login: Login | None = None  # None: with the user's own token, or the service token
@@ -176,7 +173,7 @@ class Admission:
         if not roles & allowed:
             raise NotAllowed
         if principal.login is not None and not is_good_for(principal.login, action, names):
-            raise NotAllowed(INSUFFICIENT_TEXT)
+            raise NotAllowed("The token is not good for this")
         return self._caller(principal, roles, place)
 
     def is_still(self, token: str, login: Login) -> bool:
@@ -257,7 +254,7 @@ class Admission:
             return principal
         now = self._clock.wall()
         if login.expires_on is not None and login.expires_on <= now:
-            raise TokenRefused(EXPIRED_TEXT)
+            raise TokenRefused("The token has expired")
         self._note_use(login.token, now)
         return principal
 

@@ -5,7 +5,7 @@ The first login may create the user. Hot path of every request with such a token
 
 import contextlib
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -32,7 +32,6 @@ REMEMBERED = 50_000
 an administrator has made to its user since."""
 
 Roles = dict[ProjectId, tuple[str, ...]]
-
 logger = structlog.get_logger("ams.logins")
 
 
@@ -52,10 +51,8 @@ class KeyLogins:
         self._leeway = leeway_seconds
         self._principals: Cache[bytes, Principal] = registry.invalidations.new_cache(REMEMBERED)
 
-        def forget(user: str) -> None:
-            self._principals.forget_where(lambda _, principal: principal.id == user)
-
-        registry.invalidations.on(PRINCIPAL, forget)
+        forget_where = self._principals.forget_where
+        registry.invalidations.on(PRINCIPAL, lambda user: forget_where(lambda _, principal: principal.id == user))
 
     def cached_principal(self, token: str) -> Principal | None:
         """Return the cached result of `principal`, or None if it is not cached. It may have expired."""
@@ -155,11 +152,9 @@ class Logins:
         # same name on every node, unique to the identity
         digest = hashlib.sha256(f"{verified.url}\0{verified.subject}".encode("utf-8", "surrogatepass")).hexdigest()
         name = UserName(f"{issuer.name}-{digest[:16]}")
+        text = f"Made at the first login by issuer {verified.issuer}"
         details = UserDetails(
-            email=verified.email,
-            first_name=verified.first_name,
-            last_name=verified.last_name,
-            description=f"Made at the first login by issuer {verified.issuer}",
+            email=verified.email, first_name=verified.first_name, last_name=verified.last_name, description=text
         )
         try:
             await self.registry.bindings.first_login(name, details, roles, verified.url, verified.subject)
@@ -189,9 +184,8 @@ class Logins:
             return has_changed
 
     async def _roles(self, issuer: Issuer, verified: Verified) -> Roles:
-        said: Mapping[str, frozenset[str]] = roles_of(issuer.roles, verified.entitlements)
         found: Roles = {}
-        for name, roles in said.items():
+        for name, roles in roles_of(issuer.roles, verified.entitlements).items():
             project = await self.registry.projects.find(name)
             if project is not None:
                 found[project.id] = tuple(sorted(roles))

@@ -10,9 +10,9 @@ rows replace those of the same action.
 import json
 import tomllib
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
-from ams.core.errors import BadSettings, InvalidInput
+from ams.core.errors import BadSettings, refuse_if
 from ams.core.names import is_name
 from ams.wire.actions import ACTIONS
 
@@ -25,12 +25,9 @@ REGISTER_ADMIN = "register_admin"
 PROJECT_ADMIN = "project_admin"
 PUBLISHER = "publisher"
 CONSUMER = "consumer"
-SELF = "(the user itself)"
-"""In the table of permissions: the user named in the path, with any role. Not a role of any user."""
+SELF = "(the user itself)"  # in the table of permissions: the user named in the path, with any role
 
-PROJECT_ROLES = frozenset({PROJECT_ADMIN, PUBLISHER, CONSUMER})
-"""Roles inside a project. A project_admin grants these, so no stronger role may be among them (U3)."""
-
+PROJECT_ROLES = frozenset({PROJECT_ADMIN, PUBLISHER, CONSUMER})  # a project_admin grants them: none is stronger (U3)
 ROLES = PROJECT_ROLES | {SERVICE_ADMIN, ADMIN_VIEWER, METRICS_VIEWER, PUSH_WORKER, ARGO_API_AUTHN, REGISTER_ADMIN}
 """Built-in roles. Each may be a service role."""
 
@@ -38,17 +35,15 @@ ROLES = PROJECT_ROLES | {SERVICE_ADMIN, ADMIN_VIEWER, METRICS_VIEWER, PUSH_WORKE
 def check_roles(roles: Iterable[str], valid: frozenset[str]) -> None:
     """Raise `InvalidInput` "invalid role: X" at the first name that is not valid."""
     for role in roles:
-        if role not in valid:
-            raise InvalidInput(f"invalid role: {role}")
+        refuse_if(role not in valid, f"invalid role: {role}")
 
 
 OPEN: frozenset[str] = frozenset()  # admission opens these to no role (contract 1.5, open routes)
 
-_ROLES = {
+_ROLES = {  # by their names in the table of actions
     "SA": SERVICE_ADMIN, "PA": PROJECT_ADMIN, "PU": PUBLISHER, "CO": CONSUMER, "PW": PUSH_WORKER, "MV": METRICS_VIEWER,
     "AV": ADMIN_VIEWER, "AA": ARGO_API_AUTHN, "RA": REGISTER_ADMIN, "itself": SELF,
 }  # fmt: skip
-"""Roles by their names in the table of actions."""
 
 PERMISSIONS: Mapping[str, frozenset[str]] = {
     name: OPEN if action.is_open else frozenset(_ROLES[each] for each in action.roles.split())
@@ -63,25 +58,19 @@ def needs_all_rights(action: str) -> bool:
     return is_of_logins or action in ("users:refreshToken", "projects:refreshUserToken")
 
 
-class RoleTable(NamedTuple):
-    """Roles and their permissions."""
-
-    permissions: Mapping[str, frozenset[str]] = PERMISSIONS
-
-    @property
-    def roles(self) -> frozenset[str]:
-        """Valid names: the built-in roles, and those that only the table has."""
-        return ROLES.union(*self.permissions.values()) - {SELF}
+def roles_in(permissions: Mapping[str, frozenset[str]]) -> frozenset[str]:
+    """Return the valid names of roles: the built-in ones, and those that only a table of permissions has."""
+    return ROLES.union(*permissions.values()) - {SELF}
 
 
-def role_table(path: str) -> RoleTable:
-    """Return the table, overridden by the role file at `path` if any. Raises `BadSettings` for a bad file."""
+def read_permissions(path: str) -> Mapping[str, frozenset[str]]:
+    """Return the permissions, overridden by the role file at `path` if any. Raises `BadSettings` for a bad file."""
     if not path:
-        return RoleTable()
+        return PERMISSIONS
     try:
         with open(path, "rb") as file:
             content = tomllib.load(file) if path.endswith(".toml") else json.load(file, object_pairs_hook=_object)
-        return RoleTable({**PERMISSIONS, **_rows(content)})
+        return {**PERMISSIONS, **_rows(content)}
     except (OSError, ValueError, RecursionError) as error:
         raise BadSettings(f"roles file {path}: {error}") from error
 

@@ -13,14 +13,13 @@ from typing import NamedTuple
 
 from ams.core.clock import Clock
 from ams.core.errors import RateLimited
-from ams.core.fair_share import UNLIMITED, FairShare
+from ams.core.fair_share import FairShare
 from ams.core.names import ProjectId
 from ams.core.quotas import REQUESTS, Quotas, quota_exceeded
 from ams.core.rate import Rate
 from ams.storage.registry.records import Project
 
-SHARE_WINDOW_MS = 2000
-"""Users active within this time share a project's rate. Longer than the second after which refused clients retry."""
+SHARE_WINDOW_MS = 2000  # users active within it share a project's rate; refused clients retry after a second
 _MIN_PROJECTS_BEFORE_CLEANUP = 1024  # projects kept before idle ones are looked for and dropped
 
 
@@ -87,7 +86,6 @@ class SharedRate:
         return self._shares.allows(f"{project} {user}", len(self._users[project].asking))
 
     def _note_request(self, project: str, user: str) -> _Users:
-        """Note a request of a user, and return the active users of the project."""
         now = self._clock.monotonic()
         users = self._users.setdefault(project, _Users())
         users.asking.pop(user, None)
@@ -105,8 +103,7 @@ class Rates:
     """Rate limits of users and projects together."""
 
     def __init__(self, *, users: int, clock: Clock, rules: Quotas) -> None:
-        """Create the limits. `users` is the requests a second of each user; 0: no limit."""
-        self._users = Rate(users, clock) if users else None
+        self._users = Rate(users, clock) if users else None  # requests a second of each user; 0: no limit
         self._rules, self._clock = rules, clock
         self._projects: dict[int, SharedRate] = {}
         self.is_usual = users > 0 or bool(rules.defaults[REQUESTS])
@@ -136,46 +133,30 @@ class ConnectionSlot(NamedTuple):
         self.slots.give_back(self.project)
 
 
-class QuotaSlots:
+class QuotaSlots(FairShare[ProjectId]):
     """Concurrent use of each project on this node, within its quota or else a fair share. For one event loop."""
 
-    def __init__(self, rules: Quotas, name: str, capacity: int = UNLIMITED) -> None:
+    def __init__(self, rules: Quotas, name: str, capacity: int) -> None:
+        super().__init__(capacity)
         self.name, self._rules = name, rules
-        self._share = FairShare[ProjectId](capacity)
-
-    def usage_of(self, project: ProjectId) -> int:
-        """Return how many slots a project uses."""
-        return self._share.held_by(project)
-
-    def share(self, project: ProjectId) -> int:
-        """Return how many slots a project without a quota may use now."""
-        return self._share.steady_share(project)
 
     def take(self, project: Project) -> None:
         """Take a slot. Raises `QuotaExceeded`, and takes none, above the quota."""
-        used = self.usage_of(project.id)
+        used = self.held_by(project.id)
         if self._rules.limit(project.quotas, self.name):
             self._rules.check(project.quotas, self.name, used + 1)
-        elif not self._share.room(project.id):
+        elif not self.room(project.id):
             raise quota_exceeded(self.name, f"it has {used}, and leaves fewer free")
-        self._share.add(1, project.id)
-
-    def give_back(self, project: ProjectId) -> None:
-        """Return a slot of a project."""
-        self._share.give_back(project)
+        self.add(1, project.id)
 
     @contextlib.contextmanager
-    def hold_slot(self, project: Project) -> Generator[None]:
+    def hold(self, project: Project) -> Generator[None]:
         """Hold a slot while the block runs. Raises as `take`."""
         self.take(project)
         try:
             yield
         finally:
             self.give_back(project.id)
-
-    def lower_capacity(self, capacity: int) -> None:
-        """Reduce the shared capacity, because open files allow no more."""
-        self._share.capacity = capacity
 
     def move(self, slot: ConnectionSlot | None, project: Project) -> ConnectionSlot:
         """Move a connection from its present `slot` to a project. Raises `QuotaExceeded` and changes nothing."""

@@ -98,13 +98,13 @@ class State:
         yield from connection_counters("ams", self.listeners)
         if self.service is None:
             return
-        made, counted = self.service, self.service.counting.figures
+        made, counted = self.service, self.service.counts
         yield figure("ams_published_messages", "Messages published.", counted.messages)
         yield figure("ams_published_bytes", "Bytes of data published.", counted.bytes)
         plain = "Messages published whose data is other text than base64."
-        yield figure("ams_not_base64_messages", plain, made.counts.not_base64)
+        yield figure("ams_not_base64_messages", plain, counted.not_base64)
         yield figure("ams_delivered_messages", "Messages handed out by pulls, with repeats.", counted.delivered)
-        yield figure("ams_acknowledgements", "Acknowledgements taken.", made.counts.acknowledgements)
+        yield figure("ams_acknowledgements", "Acknowledgements taken.", counted.acknowledgements)
         yield from made.watched.counters()
         yield figure("ams_lost_messages", _LOST_HELP, made.losses.messages)
         classes = [({"status": f"{digit}xx"}, made.api.answered[digit]) for digit in (2, 3, 4, 5)]
@@ -179,7 +179,7 @@ async def serve_api(
     Yields the base URL of the API, and HOST:PORT of Google's Pub/Sub, empty if that is off.
     """
     supervisor, connections = state.supervisor, _connections(settings)
-    made.slots.connections.lower_capacity(connections)
+    made.slots.connections.capacity = connections  # open files may allow no more
     certificate = _certificate(settings, made)
     limits = ListenerLimits(connections=connections, unshared=networks(settings.trusted_proxies, "trusted_proxies"))
     port = Port(
@@ -207,7 +207,7 @@ async def serve_api(
         finally:
             made.deliverer.stop_waiting()
             made.live.stop()
-            made.schemas.stop()
+            made.schemas.dry_runs.stop()
             await server.stop()
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 import sqlalchemy as sa
 
-from ams.cluster.leases import LEASE_SECONDS, Heartbeat, Holdings, Subscriptions, share
+from ams.cluster.leases import LEASE_SECONDS, Heartbeat, Subscriptions, share
 from ams.core.errors import RegistryUnavailable
 from ams.core.names import SubscriptionId, new_uuid
 from ams.storage.registry.registry import Registry
@@ -35,13 +35,6 @@ class Holder(NamedTuple):
     pubsub: str = ""  # HOST:PORT of its Google Pub/Sub port; empty: none or unknown
 
 
-class Turn(NamedTuple):
-    """Result of a holder's turn."""
-
-    is_kept: bool  # its leases had not expired; False also at its first turn
-    holders: Mapping[SubscriptionId, Holder]  # of the wanted subscriptions, without deleted ones
-
-
 class LeaseTable:
     """Leases of one kind. All calls raise `RegistryUnavailable`."""
 
@@ -51,16 +44,16 @@ class LeaseTable:
         self._turn = _LOCK_KEYS[kind]
 
     async def turn(
-        self,
-        holder: Holder,
-        wanted: Collection[SubscriptionId] = (),
-        *,
-        seized: Collection[SubscriptionId] = (),
+        self, holder: Holder, wanted: Collection[SubscriptionId] = (), *, seized: Collection[SubscriptionId] = (),
         released: Collection[SubscriptionId] = (),
-    ) -> Turn:
-        """Renew a holder's leases, release some, acquire free `wanted` ones, and take `seized` ones from others."""
+    ) -> tuple[bool, Mapping[SubscriptionId, Holder]]:  # fmt: skip
+        """Renew a holder's leases, release some, acquire free `wanted` ones, and take `seized` ones from others.
 
-        def work(connection: sa.Connection) -> Turn:
+        Returns whether its leases had not expired (False also at its first turn), and the holders of the wanted and
+        seized subscriptions, without deleted ones.
+        """
+
+        def work(connection: sa.Connection) -> tuple[bool, Mapping[SubscriptionId, Holder]]:
             is_kept = self._renew(connection, holder)
             _release(connection, self._kind, released, holder.name)
             _release(connection, self._kind, seized)
@@ -68,7 +61,7 @@ class LeaseTable:
             self._take(connection, asked, holder.name)
             is_asked = leases.c.subscription_id.in_(among(connection, asked))
             rows = connection.execute(_HOLDERS.where(_is_of(self._kind), is_asked)) if asked else ()
-            return Turn(is_kept, {row.subscription_id: _holder(row) for row in rows})
+            return is_kept, {row.subscription_id: _holder(row) for row in rows}
 
         return await self._database.put(work, turn=self._turn)
 
@@ -156,7 +149,7 @@ class StoredLeases(LeaseTable):
         rows = self._run_statement(connection, _LEASES_BY_HOLDER).all()
         held = {row.holder: frozenset((row.held or "").split(",")) - {""} for row in rows}
         own = held.pop(heartbeat.holder)
-        found = share(heartbeat, wanted, Holdings(own, held, frozenset(row.holder for row in rows if row.leaving)))
+        found = share(heartbeat, wanted, own, held, leaving=[row.holder for row in rows if row.leaving])
         _release(connection, PUSH, own - found.leases)
         missing = found.leases - own
         missing -= self._take(connection, missing, heartbeat.holder)  # the rest are deleted

@@ -10,7 +10,7 @@ stores use `share`: `MemoryLeases` in one process, `StoredLeases` in `ams.cluste
 
 import asyncio
 import contextlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple, Protocol
 
 from ams.core.clock import Clock
@@ -20,8 +20,7 @@ from ams.wire.push import WorkerState
 
 RENEW_SECONDS = 2.0
 LEASE_SECONDS = 6.0
-SPARE_SECONDS = 0.5
-"""Safety margin between the end of a lease by the holder's clock and by the store's clock."""
+SPARE_SECONDS = 0.5  # safety margin between the end of a lease by the holder's clock and by the store's clock
 
 NO_STATES: Mapping[SubscriptionId, WorkerState] = {}
 
@@ -60,14 +59,6 @@ class Leases(Protocol):
         """Return whether there is a living holder."""
 
 
-class Holdings(NamedTuple):
-    """Unexpired leases of all holders before a heartbeat."""
-
-    own: Subscriptions
-    others: Mapping[str, Subscriptions]
-    leaving: frozenset[str] = frozenset()  # other holders that only finish what they hold
-
-
 class LeaseShare(NamedTuple):
     """Result of `share`."""
 
@@ -75,19 +66,25 @@ class LeaseShare(NamedTuple):
     leases: Subscriptions  # not for other holders: the share, and what the holder is still finishing
 
 
-def share(heartbeat: Heartbeat, wanted: Subscriptions, standing: Holdings, *, gives: bool = True) -> LeaseShare:
-    """Return the share of a holder; without `gives` it gets only what it holds or held before."""
-    taken: Subscriptions = frozenset().union(*standing.others.values())
+def share(
+    heartbeat: Heartbeat, wanted: Subscriptions, before: Subscriptions, others: Mapping[str, Subscriptions], *,
+    leaving: Collection[str], gives: bool = True,
+) -> LeaseShare:  # fmt: skip
+    """Return the share of a holder, from its unexpired leases `before` the heartbeat, and those of `others`.
+
+    `leaving` are other holders that only finish what they hold. Without `gives` it gets only what it holds or held.
+    """
+    taken: Subscriptions = frozenset().union(*others.values())
     held = heartbeat.held - taken
     if heartbeat.leaving:
         return LeaseShare(frozenset(), held)
     free = wanted - taken - held
-    own = -len((held | standing.own) & wanted), heartbeat.holder
-    others = [(-len(has & wanted), name) for name, has in standing.others.items() if name not in standing.leaving]
-    least, larger = divmod(len(wanted), len(others) + 1)
-    quota = least + (sorted([own, *others]).index(own) < larger)
+    own = -len((held | before) & wanted), heartbeat.holder
+    rivals = [(-len(has & wanted), name) for name, has in others.items() if name not in leaving]
+    least, larger = divmod(len(wanted), len(rivals) + 1)
+    quota = least + (sorted([own, *rivals]).index(own) < larger)
     kept = _first(quota, held & wanted)
-    given = _first(quota - len(kept), free & standing.own, free - standing.own if gives else ())
+    given = _first(quota - len(kept), free & before, free - before if gives else ())
     return LeaseShare(frozenset(kept + given), held.union(given))
 
 
@@ -142,26 +139,21 @@ class MemoryLeases:
                 self._gives_from = self._clock.monotonic() + (_LEASE_MS if self._noted else 0)
             if heartbeat.holder != self._own and not self._noted:
                 await self._note(True)
-            gives = self._clock.monotonic() >= self._gives_from
-            assigned = self._share(heartbeat, wanted, gives=gives)
+            gives, others = self._clock.monotonic() >= self._gives_from, self._living()
+            before = others.pop(heartbeat.holder, _NO_HOLDER)
+            held = {name: each.leases for name, each in others.items()}
+            leaving = [name for name, each in others.items() if each.leaving]
+            found = share(heartbeat, wanted, before.leases, held, leaving=leaving, gives=gives)
+            known = {**before.states, **heartbeat.states}
+            states = {each: known[each] for each in found.leases if each in known}
+            self._holders = others
+            if found.leases or not heartbeat.leaving:
+                until = self._clock.monotonic() + _LEASE_MS
+                self._holders[heartbeat.holder] = _Holder(until, heartbeat.leaving, found.leases, states)
             if self._noted and gives and self._living().keys() <= {self._own}:
                 with contextlib.suppress(AmsError):  # the next heartbeat retries
                     await self._note(False)
-            return assigned
-
-    def _share(self, heartbeat: Heartbeat, wanted: Subscriptions, *, gives: bool) -> Subscriptions:
-        others = self._living()
-        before = others.pop(heartbeat.holder, _NO_HOLDER)
-        held = {name: each.leases for name, each in others.items()}
-        leaving = frozenset(name for name, each in others.items() if each.leaving)
-        found = share(heartbeat, wanted, Holdings(before.leases, held, leaving), gives=gives)
-        known = {**before.states, **heartbeat.states}
-        states = {each: known[each] for each in found.leases if each in known}
-        self._holders = others
-        if found.leases or not heartbeat.leaving:
-            until = self._clock.monotonic() + _LEASE_MS
-            self._holders[heartbeat.holder] = _Holder(until, heartbeat.leaving, found.leases, states)
-        return found.assigned
+            return found.assigned
 
     async def state(self, subscription: SubscriptionId) -> WorkerState | None:
         reported = (each.states.get(subscription) for each in self._living().values())

@@ -54,12 +54,9 @@ class OwnerRequests:
         return [*said, *([(FORWARDED_FOR, hops)] if hops else ()), (NODE_MARK, self.node)]
 
 
-_RETRY_SECONDS = 0.5  # after a failed turn
-_OWNER_CACHE_SECONDS = RENEW_SECONDS
 _MAX_CACHED_OWNERS = 10_000
 _LEAVE_SECONDS = 2.0
 _STOPPING = "The service is stopping"
-
 logger = structlog.get_logger("ams.parallel")
 
 
@@ -103,17 +100,14 @@ class SharedOwnership(Ownership):
         self._leases, self._node = leases, node
         self._held: set[SubscriptionId] = set()
         self._until = 0.0  # loop time of the expiry of all leases
-        self._elsewhere = ExpiringCache[SubscriptionId, Holder](_MAX_CACHED_OWNERS, _OWNER_CACHE_SECONDS, _now)
-        """Owners of other subscriptions."""
+        self._elsewhere = ExpiringCache[SubscriptionId, Holder](_MAX_CACHED_OWNERS, RENEW_SECONDS, _now)
         self._asked: dict[SubscriptionId, asyncio.Future[Holder]] = {}
         self._seized: set[SubscriptionId] = set()
         self._released: set[SubscriptionId] = set()
         self._turns = asyncio.Lock()
         self._lost: Callable[[], None] = lambda: None
-        not_renewed = partial(logger.warning, "ownership.not_renewed")
-        self._rounds = Ticker(
-            "ownership of subscriptions", RENEW_SECONDS, self._renew, not_renewed, retry_seconds=_RETRY_SECONDS
-        )
+        put_off = partial(logger.warning, "ownership.not_renewed")
+        self._rounds = Ticker("ownership of subscriptions", RENEW_SECONDS, self._renew, put_off, retry_seconds=0.5)
 
     def holds(self, subscription: SubscriptionId) -> bool:
         return subscription in self._held and _now() < self._until
@@ -144,7 +138,6 @@ class SharedOwnership(Ownership):
             raise _elsewhere(subscription, owner)
 
     def release(self, subscription: SubscriptionId) -> None:
-        """Release a subscription with the next turn."""
         self._held.discard(subscription)
         self._released.add(subscription)
         self._rounds.soon()
@@ -171,8 +164,7 @@ class SharedOwnership(Ownership):
         await self.leave()
 
     def _refuse_known(self, subscription: SubscriptionId) -> None:
-        owner = self._elsewhere.get(subscription)
-        if owner is not None:
+        if owner := self._elsewhere.get(subscription):
             raise _elsewhere(subscription, owner)
 
     async def _renew(self) -> None:
@@ -195,16 +187,16 @@ class SharedOwnership(Ownership):
             released, self._released = self._released, set()
             sent = _now()
             try:
-                turn = await self._leases.turn(self._node, asked.keys(), seized=seized, released=released)
+                is_kept, owners = await self._leases.turn(self._node, asked.keys(), seized=seized, released=released)
             except BaseException as error:
                 self._released |= released
                 _fail(asked.values(), error if isinstance(error, Exception) else Overloaded(_STOPPING))
                 raise
-            if not turn.is_kept and self._held:
+            if not is_kept and self._held:
                 self._lose("another node may have it by now")
             self._until = lease_end(sent)
             for subscription, answer in asked.items():
-                owner = turn.holders.get(subscription)
+                owner = owners.get(subscription)
                 if owner is None:
                     _fail((answer,), SubscriptionGone())
                     continue

@@ -63,7 +63,7 @@ class Forwarder:
             if owner.node in asked:
                 known = asked[owner.node]
                 raise owner if known is None else Relayed(known)
-            self._unread.check(project_of(scope), min(most, self._unread.most // _PART_OF_MEMORY))
+            self._unread.check(project_of(scope), min(most, self._unread.capacity // _PART_OF_MEMORY))
             answer = asked[owner.node] = await self._ask_owner(owner, scope, body(), left)
             if answer is not None and answer.status == 200:
                 return answer

@@ -32,7 +32,7 @@ from ams.storage.registry.records import AttachedSchema, Subscription, Topic
 from ams.web.asgi_exchange import CONNECTION
 from ams.web.connection import HttpConnection
 from ams.wire.actions import SMALL_BODY, takes_google_names
-from ams.workers import Pool
+from ams.workers.pool import Pool
 
 HEAD_KEY, COUNTED_KEY = "ams.head", "ams.counted"
 """Members of the state of an ASGI scope: the cache key of a request's head, and True if the request has been counted
@@ -349,7 +349,7 @@ class FastRoutes:
     async def _pull_later(self, call: HotCall, subscription: Subscription, body: bytes) -> bytes:
         """Wait for messages, timeout or disconnect; check rights after each wait."""
         until = asyncio.get_running_loop().time() + self._deliverer.wait_seconds
-        with self._waiting_pulls.hold_slot(call.caller.here):
+        with self._waiting_pulls.hold(call.caller.here):
             left = watch_disconnect(call.receive)
             try:
                 while await self._wait(call, subscription, until, left):

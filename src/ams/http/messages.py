@@ -40,7 +40,7 @@ from ams.http.bodies import BIG_BODY, YIELD_BYTES, YIELD_MESSAGES, BodyReader, c
 from ams.service.parallel.pulls import LeaseBatch
 from ams.wire.base import CamelRequest, Request
 from ams.wire.messages import AckBody, AttributePair, PublishBody, PublishedMessage, PullBody
-from ams.workers import NoWorker, Pool, TaskFailed
+from ams.workers.pool import NoWorker, Pool, TaskFailed
 
 IDEMPOTENCY_KEY = b"idempotency-key"  # header field with the key of a publish
 _VALID_KEY = re.compile(rb"[ -~]{1,255}")  # valid keys; the parser has cut off blanks around them

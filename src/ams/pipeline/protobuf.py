@@ -3,7 +3,7 @@
 import asyncio
 
 from ams.validation.long_checks import LongChecks
-from ams.workers import Pool
+from ams.workers.pool import Pool
 
 
 def compile_definition(definition: str) -> bytes:

@@ -90,7 +90,7 @@ class Streams:
             spread = self._spreads[subscription.id] = _Spread(self._leases, call, subscription)
         spread.add(stream)
         try:
-            with self._slots.hold_slot(call.caller.here):
+            with self._slots.hold(call.caller.here):
                 await stream.run(spread, first)
         finally:
             spread.remove(stream)
@@ -180,7 +180,7 @@ class _Spread:
             await self._sooner.wait()
         await self.look()
         working, unread = self._leases.working, self._leases.deliverer.unread
-        left = unread.bytes_left(self._project)
+        left = unread.room(self._project)
         if not left:
             await asyncio.sleep(PAUSE_SECONDS)
             return

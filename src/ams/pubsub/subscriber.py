@@ -293,7 +293,7 @@ class SubscriberRpcs:
 
         lots = await lease()
         if waits and not lots:
-            with self._waiting.hold_slot(call.caller.here):
+            with self._waiting.hold(call.caller.here):
                 while not lots and await working.puller.wait(subscription, holder, until):
                     subscription = await self._leases.subscription(call._replace(caller=await call.again()))
                     lots = await lease()

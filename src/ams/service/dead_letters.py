@@ -15,13 +15,12 @@ from datetime import UTC, datetime
 import structlog
 
 from ams.access.admission import Caller
-from ams.access.permissions import CONSUMER
 from ams.core.clock import publish_time
 from ams.core.errors import Conflict, InvalidInput, KeyReused, QuotaExceeded, RateLimited, TooLarge, TopicGone
 from ams.core.messages import Message, Stored, batch_of, message, parse
 from ams.core.names import Offset, SubscriptionName, TopicId, TopicName, topic_id_text
 from ams.push.upstream import Verdict
-from ams.service.lookup import OWN_TOPIC, find_subscription, no_topic_is_a_conflict, require_found, topic_of
+from ams.service.lookup import OWN_TOPIC, find_listed_subscription, no_topic_is_a_conflict, require_found, topic_of
 from ams.service.stored_bytes import REQUEST_BYTES, StoredBytes
 from ams.service.tallies import Counts
 from ams.storage.cursors.base import NO_DEADLINE, Cursors
@@ -33,7 +32,6 @@ SUBSCRIPTION, REASON = "deadLetterSubscription", "deadLetterReason"  # two of th
 MAX_REASON = 1024  # characters of a reason that are kept
 NO_TOPIC = "Dead letter topic doesn't exist"
 NOT_ACKNOWLEDGED = "not acknowledged"
-
 logger = structlog.get_logger("ams.dead_letters")
 
 
@@ -55,8 +53,7 @@ class DeadLetters:
 
     async def dead_letter_for(self, caller: Caller, name: SubscriptionName, offset: Offset, verdict: Verdict) -> None:
         """Call `dead_letter` for a worker elsewhere. Also raises `NotFound`, and `NotAllowed` as for a pull."""
-        subscription = await find_subscription(self.registry, caller, name)
-        caller.require_listed(subscription.authorized, CONSUMER)
+        subscription = await find_listed_subscription(self.registry, caller, name)
         await self.dead_letter(subscription, caller.here.name, offset, verdict)
 
     async def dead_letter(self, subscription: Subscription, project: str, offset: Offset, verdict: Verdict) -> None:
@@ -72,9 +69,8 @@ class DeadLetters:
             found = await self._hand_out(subscription, source.id, offset)
         if found is None:
             return
-        letter = parse(found.fragment)
         added = _attributes(project, subscription, found, verdict)
-        await self._append(target, letter, added, _key(subscription, source.id, offset))
+        await self._append(target, parse(found.fragment), added, _key(subscription, source.id, offset))
         try:
             await self.cursors.acknowledge(subscription.id, offset, NO_DEADLINE)
         except InvalidInput:  # a seek took the hand-out away
@@ -92,11 +88,9 @@ class DeadLetters:
             return
         added = _attributes(project, subscription, found[0], verdict)
         await self._append(target, parse(found[0].fragment), added, f"{_key(subscription, source, offset)} {epoch}")
-        name = added[SUBSCRIPTION]
-        logger.info("message.put_aside", subscription=name, offset=offset, attempts=verdict.attempts)
+        logger.info("message.put_aside", subscription=added[SUBSCRIPTION], offset=offset, attempts=verdict.attempts)
 
     async def _target(self, subscription: Subscription) -> Topic:
-        """Return the dead letter topic. Raises `Conflict` if there is none."""
         if subscription.parallel is not None:
             policy = subscription.parallel.dead_letter_policy
             name = policy.topic if policy else ""
@@ -115,20 +109,19 @@ class DeadLetters:
         if offset < position.offset:
             return None
         read = await self.log.read(topic, position.offset, max_messages=1, max_bytes=1)
-        if not read or not read[0].offset == offset == position.offset:
-            raise NotNext
-        if not await self.cursors.hand_out(subscription.id, position.generation, Offset(offset + 1)):
-            raise NotNext
-        return read[0]
+        is_next = read and read[0].offset == offset == position.offset
+        if is_next and await self.cursors.hand_out(subscription.id, position.generation, Offset(offset + 1)):
+            return read[0]
+        raise NotNext
 
     async def _append(self, topic: Topic, letter: Message, added: Mapping[str, str], key: str) -> None:
         """Store a dead letter, without the reason if it is too large; skip it if its key is stored already."""
         try:
             try:
-                await self._store(topic, _with_attributes(letter, added), key)
+                await self._store(topic, letter, added, key)
             except TooLarge:
                 without = {name: value for name, value in added.items() if name != REASON}
-                await self._store(topic, _with_attributes(letter, without), key)
+                await self._store(topic, letter, without, key)
         except KeyReused:
             # It is stored already, with another verdict: after a crash before the acknowledgement, or a seek.
             return
@@ -137,8 +130,8 @@ class DeadLetters:
         except TopicGone:
             raise Conflict(NO_TOPIC) from None
 
-    async def _store(self, topic: Topic, letter: Message, key: str) -> None:
-        sent = batch_of([letter])
+    async def _store(self, topic: Topic, letter: Message, added: Mapping[str, str], key: str) -> None:
+        sent = batch_of([message(letter.data, {**letter.attributes, **added}, letter.ordering_key)])
         size = sent.size + REQUEST_BYTES
         try:
             self.stored.take(topic, size)
@@ -173,10 +166,6 @@ def _attributes(project: str, subscription: Subscription, stored: Stored, verdic
         "CloudPubSubDeadLetterSourceSubscriptionProject": project,
         "CloudPubSubDeadLetterSourceTopicPublishTime": moment.isoformat(timespec="milliseconds"),
     }
-
-
-def _with_attributes(letter: Message, added: Mapping[str, str]) -> Message:
-    return message(letter.data, {**letter.attributes, **added}, letter.ordering_key)
 
 
 def _key(subscription: Subscription, topic: TopicId, offset: Offset) -> str:

@@ -36,47 +36,31 @@ from ams.storage.registry.registry import Registry
 Gone = asyncio.Future[None]  # completes when the client has left
 
 LARGE_ANSWER_BYTES = 2**19  # larger answers take a millisecond each, and are encoded one at a time
-LOOP_ITERATIONS_PER_ANSWER = 3
-"""At most one large answer is encoded in this many iterations of the event loop. A publish takes three iterations, so
-it waits for one large answer, not for three."""
+LOOP_ITERATIONS_PER_ANSWER = 3  # per large answer: a publish takes three, so it waits for one answer, not for three
+TOO_MANY_UNREAD = "Too many answers wait to be read by their clients"
 
 
-class UnreadAnswers:
-    """Back-pressure: memory of large answers that clients have not read yet. Each project has a fair share."""
-
-    def __init__(self, most: int) -> None:
-        self.most = most  # bytes of all of them
-        self._share = FairShare[str](most)
-
-    def bytes_left(self, project: str) -> int:
-        """Return the bytes that an answer of a project may have now."""
-        return self._share.room(project)
+class UnreadAnswers(FairShare[str]):
+    """Back-pressure: bytes of large answers that clients have not read yet. Each project has a fair share."""
 
     def check(self, project: str, size: int) -> None:
         """Raise `Overloaded` for an answer that is too large now."""
-        if size > MAX_UNCOUNTED_BYTES and size > self.bytes_left(project):
-            raise _too_many_unread()
+        if size > MAX_UNCOUNTED_BYTES and size > self.room(project):
+            raise Overloaded(TOO_MANY_UNREAD)
 
     def fit(self, project: str | None, messages: Sequence[Stored]) -> tuple[Sequence[Stored], int, int]:
         """Return the first messages that fit the share (None: all), and `sizes`. Raises `Overloaded` if none fits."""
         size, data_bytes = sizes(messages)
-        if project is None or size <= (left := self.bytes_left(project)):
+        if project is None or size <= (left := self.room(project)):
             return messages, size, data_bytes
         count = bisect_right([*accumulate(len(each.fragment) for each in messages)], left)
         if not count:
-            raise _too_many_unread()
+            raise Overloaded(TOO_MANY_UNREAD)
         return messages[:count], *sizes(messages[:count])
 
     def hold_answer(self, project: str | None, size: int) -> contextlib.AbstractContextManager[None]:
         """Count an answer until it is sent; None: it is not sent to any client."""
-        return contextlib.nullcontext() if project is None else hold_bytes(self._count, project, size)
-
-    def _count(self, project: str, size: int) -> None:
-        self._share.add(size, project)
-
-
-def _too_many_unread() -> Overloaded:
-    return Overloaded("Too many answers wait to be read by their clients")
+        return contextlib.nullcontext() if project is None else hold_bytes(self, project, size)
 
 
 @dataclass(slots=True)
@@ -120,14 +104,9 @@ class Deliverer:
         return subscription
 
     async def pull(
-        self,
-        subscription: Subscription,
-        max_messages: int,
-        *,
-        wait: bool,
-        max_bytes: int | None = None,
+        self, subscription: Subscription, max_messages: int, *, wait: bool, max_bytes: int | None = None,
         project: str | None = None,
-    ) -> Sequence[Stored]:
+    ) -> Sequence[Stored]:  # fmt: skip
         """Return up to `max_messages` from the cursor on, and record the hand-out.
 
         With `wait` the caller calls the method `wait` after an empty pull. `max_bytes` replaces the service's limit.
@@ -157,12 +136,9 @@ class Deliverer:
         return await self.wait_for(subscription.id, wait_for_growth, until, left)
 
     async def wait_for(
-        self,
-        subscription: SubscriptionId,
-        change: Callable[[float], Coroutine[Any, Any, object]],
-        until: float,
+        self, subscription: SubscriptionId, change: Callable[[float], Coroutine[Any, Any, object]], until: float,
         left: Gone | None,
-    ) -> bool:
+    ) -> bool:  # fmt: skip
         """Wait for a `change`, which gets the seconds that are left; return as `wait`."""
         loop = asyncio.get_running_loop()
         seconds = until - loop.time()
@@ -201,12 +177,9 @@ class Deliverer:
         self.counts.note_acknowledgement(subscription.id)
 
     async def ready(
-        self,
-        subscriptions: Collection[SubscriptionId],
-        seconds: float,
-        left: Gone | None = None,
+        self, subscriptions: Collection[SubscriptionId], seconds: float, left: Gone | None = None,
         coming: Callable[[SubscriptionId, float], Coroutine[Any, Any, None] | None] | None = None,
-    ) -> frozenset[SubscriptionId]:
+    ) -> frozenset[SubscriptionId]:  # fmt: skip
         """Return the subscriptions that have messages, as soon as one has; empty after so many seconds.
 
         For workers that deliver many subscriptions. An unknown subscription, or one without a topic, counts as ready:
@@ -268,7 +241,7 @@ class Deliverer:
         while True:
             position = expected or await self.cursors.position(subscription.id, topic)
             at, expected = (position.offset if expected else None), None  # it is tried once
-            most = max_bytes if project is None else max(min(max_bytes, self.unread.bytes_left(project)), 1)
+            most = max_bytes if project is None else max(min(max_bytes, self.unread.room(project)), 1)
             messages = await self.log.read(topic, position.offset, max_messages=max_messages, max_bytes=most)
             is_next = bool(messages) and runs_of(messages)[0].first == position.offset
             if at is not None and not is_next and await self.cursors.position(subscription.id, topic) != position:

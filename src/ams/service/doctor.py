@@ -1,22 +1,20 @@
 """Diagnosis of a subscription: facts, and findings in plain English.
 
-It only reads: nothing is handed out. Times are ages; None: it never happened, or happened before the start and was not
-stored.
+Nothing is handed out, but a diagnosis counts as a use, which postpones the expiry of the subscription. Times are ages;
+None: it never happened, or happened before the start and was not stored.
 """
 
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-import msgspec
-
 from ams.access.admission import Caller
-from ams.access.permissions import CONSUMER
 from ams.core.clock import Clock, Milliseconds, span_text
 from ams.core.errors import TopicGone
 from ams.core.names import Offset, SubscriptionId, SubscriptionName, TopicName, subscription_path, topic_path
 from ams.core.retention_clock import RetentionClock
 from ams.push.report import RETRYING, STOPPED
-from ams.service.lookup import find_subscription
+from ams.service.lookup import find_listed_subscription
 from ams.service.parallel.assembly import ParallelSubscriptions
 from ams.service.parallel.metrics import findings, messages_text
 from ams.service.push.configurations import INACTIVE, UNKNOWN, UNVERIFIED, PushStatus, PushWatcher
@@ -49,13 +47,14 @@ class Doctor:
 
     async def look(self, caller: Caller, name: SubscriptionName) -> Diagnosis:
         """Diagnose a subscription, wrong findings first. Raises `NotFound`, or `NotAllowed` outside its access list."""
-        subscription = await find_subscription(self.registry, caller, name)
-        caller.require_listed(subscription.authorized, CONSUMER)
+        subscription = await find_listed_subscription(self.registry, caller, name)
         if subscription.is_detached:
             return _diagnosis(caller, subscription, [Finding(False, "It is detached: it gets nothing any more.")])
         self.used(subscription.id)
         topic = await self.registry.topics.find(caller.here.id, subscription.topic)
-        standing = await self._standing(caller, subscription, topic) if topic else None
+        standing = None
+        with contextlib.suppress(TopicGone):  # deleted meanwhile
+            standing = await self._standing(caller, subscription, topic) if topic else None
         pushed = await self.watcher.look(caller, name) if subscription.push is not None else None
         texts = self.counting.counts.not_base64_of[topic.id] if topic else 0
         said = [*(_push_findings(pushed) if pushed else ()), *_findings(subscription, standing)]
@@ -78,50 +77,39 @@ class Doctor:
         if letters and await self.registry.topics.find(caller.here.id, TopicName(letters.topic)) is None:
             text = f"Its dead letter topic {letters.topic} is gone: what failed too often comes again and again."
             found.append(Finding(True, text))
-        opened = await self.working.opened.here(subscription.id) if self.working else None
-        if opened is None or self.working is None:
-            return found
-        streams = self.working.streams[subscription.id]
-        return [*found, *findings(opened, names_holders=caller.sees_push_secrets, streams=streams)]
+        if self.working and (opened := await self.working.opened.here(subscription.id)):
+            streams = self.working.streams[subscription.id]
+            found += findings(opened, names_holders=caller.sees_push_secrets, streams=streams)
+        return found
 
-    async def _standing(self, caller: Caller, subscription: Subscription, topic: Topic) -> Standing | None:
-        parallel, acknowledged, opened = subscription.parallel, None, None
-        try:
-            position = await self.cursors.position(subscription.id, topic.id)
-            bounds = await bounds_for(self.log, topic.id, subscription, self.retention_clock)
-            retention = topic.retention or caller.here.retention or self.default_retention
-            if parallel is not None:
-                retention = min(retention, parallel.message_retention or retention)
-                acknowledged = len((await self.cursors.progress(subscription.id)).done)
-                opened = await self.working.opened.here(subscription.id) if self.working else None
-            pulls = await self.counting.subscription(subscription.id)
-            current, end = max(position.offset, bounds.oldest), bounds.end
-            hand_out = await self.cursors.newest_hand_out(subscription.id)
-            acknowledged_at = self.counting.counts.acknowledged_at.get(subscription.id)
-            standing = Standing(
-                min=bounds.oldest,
-                max=end,
-                current=current,
-                backlog=max(end - current - (acknowledged or 0), 0),
-                handed_out=max(hand_out.end - current, 0) if hand_out else 0,
-                lost=position.lost + current - position.offset,  # also those that no pull has noticed yet
-                retention_seconds=retention / 1000,
-                handed_out_seconds_ago=_seconds(hand_out.ago if hand_out else None),
-                last_pull_seconds_ago=self._seconds_since(pulls.rate.last),
-                last_acknowledgement_seconds_ago=self._seconds_since(acknowledged_at),
-                last_publish_seconds_ago=await self._age(topic, Offset(end - 1)) if end else None,
-                oldest_waiting_seconds=await self._age(topic, current) if current < end else None,
-                acknowledged=acknowledged,
-            )
-        except TopicGone:  # deleted meanwhile
-            return None
-        if opened is None:
-            return standing
-        backlog = opened.backlog
-        leased, waiting, failed = len(backlog.leases), backlog.waiting, len(backlog.failures.counts)
-        return msgspec.structs.replace(
-            standing, handed_out=leased, leased=leased, waiting=waiting, blocked=backlog.keys.blocked_messages,
-            failed=failed,
+    async def _standing(self, caller: Caller, subscription: Subscription, topic: Topic) -> Standing:
+        parallel, acknowledged, of_backlog = subscription.parallel, None, dict[str, int]()
+        position = await self.cursors.position(subscription.id, topic.id)
+        bounds = await bounds_for(self.log, topic.id, subscription, self.retention_clock)
+        current, end = max(position.offset, bounds.oldest), bounds.end
+        hand_out = await self.cursors.newest_hand_out(subscription.id)
+        handed_out = max(hand_out.end - current, 0) if hand_out else 0
+        retention = topic.retention or caller.here.retention or self.default_retention
+        if parallel is not None:
+            retention = min(retention, parallel.message_retention or retention)
+            acknowledged = len((await self.cursors.progress(subscription.id)).done)
+            if self.working and (opened := await self.working.opened.here(subscription.id)):
+                backlog, handed_out = opened.backlog, len(opened.backlog.leases)
+                blocked, failed = backlog.keys.blocked_messages, len(backlog.failures.counts)
+                of_backlog = {"leased": handed_out, "waiting": backlog.waiting, "blocked": blocked, "failed": failed}
+        pulls = await self.counting.subscription(subscription.id)
+        acknowledged_at = self.counting.counts.acknowledged_at.get(subscription.id)
+        return Standing(
+            min=bounds.oldest, max=end, current=current, backlog=max(end - current - (acknowledged or 0), 0),
+            handed_out=handed_out,
+            lost=position.lost + current - position.offset,  # also those that no pull has noticed yet
+            retention_seconds=retention / 1000,
+            handed_out_seconds_ago=_seconds(hand_out.ago if hand_out else None),
+            last_pull_seconds_ago=self._seconds_since(pulls.rate.last),
+            last_acknowledgement_seconds_ago=self._seconds_since(acknowledged_at),
+            last_publish_seconds_ago=await self._age(topic, Offset(end - 1)) if end else None,
+            oldest_waiting_seconds=await self._age(topic, current) if current < end else None,
+            acknowledged=acknowledged, **of_backlog,
         )  # fmt: skip
 
     def _seconds_since(self, moment: Milliseconds | None) -> float | None:
@@ -138,16 +126,14 @@ def _seconds(span: Milliseconds | None) -> float | None:
 def _diagnosis(
     caller: Caller, subscription: Subscription, said: Sequence[Finding], standing: Standing | None = None
 ) -> Diagnosis:
+    push, findings = subscription.push, sorted(said, key=lambda finding: not finding.wrong)
     return Diagnosis(
         subscription=subscription_path(caller.here.name, subscription.name),
         topic=topic_path(caller.here.name, subscription.topic),
-        ack_deadline_seconds=subscription.ack_deadline_seconds,
-        push=subscription.push is not None,
-        push_verified=subscription.push is not None and subscription.push.verified,
-        healthy=not any(finding.wrong for finding in said),
-        findings=sorted(said, key=lambda finding: not finding.wrong),
-        standing=standing,
-    )
+        ack_deadline_seconds=subscription.ack_deadline_seconds, push=push is not None,
+        push_verified=push is not None and push.verified, healthy=not any(finding.wrong for finding in said),
+        findings=findings, standing=standing,
+    )  # fmt: skip
 
 
 def _findings(subscription: Subscription, standing: Standing | None) -> Iterator[Finding]:
@@ -194,22 +180,18 @@ def _backlog_findings(subscription: Subscription, standing: Standing) -> Iterato
         elif pulled > IDLE_SECONDS:
             yield Finding(True, f"{waiting}, and the last pull was {_span(pulled)} ago.")
         if handed_out is not None and standing.handed_out:
-            yield _hand_out_finding(subscription.ack_deadline_seconds, handed_out, standing.handed_out)
+            deadline = subscription.ack_deadline_seconds
+            text = f"{messages_text(standing.handed_out)} handed out {_span(handed_out)} ago, not acknowledged"
+            late = (
+                f" within the deadline of {deadline}s: the next pull gets them again. Acknowledge sooner, pull"
+                " fewer, or make the deadline longer."
+            )
+            is_late = handed_out > deadline
+            yield Finding(is_late, text + (late if is_late else f" yet; the deadline is {deadline}s."))
     oldest, retention = standing.oldest_waiting_seconds, standing.retention_seconds
     if oldest is not None and oldest > NEARLY_LOST_PART * retention:
         left = _span(max(retention - oldest, 0))
         yield Finding(True, f"The oldest waiting message will be gone by retention in {left}.")
-
-
-def _hand_out_finding(deadline: int, ago: float, handed: int) -> Finding:
-    handed_out = f"{messages_text(handed)} handed out {_span(ago)} ago, not acknowledged"
-    if ago <= deadline:
-        return Finding(False, f"{handed_out} yet; the deadline is {deadline}s.")
-    return Finding(
-        True,
-        f"{handed_out} within the deadline of {deadline}s: the next pull gets them again. Acknowledge sooner, pull"
-        " fewer, or make the deadline longer.",
-    )
 
 
 def _span(seconds: float) -> str:

@@ -20,11 +20,11 @@ from ams.access.admission import Caller
 from ams.access.permissions import CONSUMER, PROJECT_ADMIN, PUBLISHER, SERVICE_ADMIN
 from ams.cluster.lease_table import Duty
 from ams.core.clock import Clock, Milliseconds, resource_date
-from ams.core.errors import InvalidInput, NotAllowed, TopicGone, Unavailable
+from ams.core.errors import NotAllowed, TopicGone, Unavailable, refuse_if
 from ams.core.names import ProjectId, SubscriptionName, TopicId, TopicName, topic_id_text
 from ams.core.retention_clock import RetentionClock
 from ams.core.supervisor import Supervisor, Ticker
-from ams.service.lookup import check_names, find_subscription, find_topic
+from ams.service.lookup import check_names, find_listed_subscription, find_topic
 from ams.service.retention import lag_of, oldest_time
 from ams.storage.cursors.acks import CursorStore
 from ams.storage.log.base import Log
@@ -42,8 +42,7 @@ _RECORD = struct.Struct("<BQQQQ")  # the minute of the hour, and four values
 Values = tuple[int, int, int, int]
 """Of a topic: messages and bytes published, ever. Of a subscription: messages handed out, those not acknowledged, and
 when the oldest of these was published (0: there is none). Of a project: the sums of the first two of these, each."""
-Series = Sequence[Values | None]
-"""Values at the ends of intervals, after that before the first interval; None where nothing was measured."""
+Series = Sequence[Values | None]  # before the first interval, then at the end of each; None: nothing was measured
 
 logger = structlog.get_logger("ams.history")
 
@@ -92,14 +91,22 @@ class MetricsHistory:
         if self.duty and not await self.duty.is_own():  # another node measures; it reads the written rows
             self._rows, self._unwritten, self._minute = {}, set(), -1
             return
-        self._note(minute, await self._measure())
+        found = await self._measure()
+        if minute % 60 == 0 or minute != self._minute + 1:  # the first of an hour, or of this process: note all values
+            self._began, self._last = minute, {}
+            self._rows = {key: row for key, row in self._rows.items() if key in self._unwritten}
+        changed = {name: values for name, values in found.items() if values != self._last.get(name)}
+        for name, values in {**changed, SERVICE: (0, 0, 0, 0)}.items():
+            key = name, self._began
+            self._rows.setdefault(key, bytearray()).extend(_RECORD.pack(minute % 60, *values))
+            self._unwritten.add(key)
+        self._last, self._minute = found, minute
         if minute - self._written >= self.store.write_minutes:
             await self._write()
 
     async def read(self, caller: Caller, topics: Sequence[str], subscriptions: Sequence[str], span: str) -> History:
         """Return the history of a project, for its administrators, and of some topics and subscriptions."""
-        if span not in SPANS:
-            raise InvalidInput(f"span is one of {', '.join(SPANS)}")
+        refuse_if(span not in SPANS, f"span is one of {', '.join(SPANS)}")
         of = await self._identities(caller, topics, subscriptions)
         count, minutes = SPANS[span]
         newest = self.clock.wall() // MINUTE_MS
@@ -111,22 +118,17 @@ class MetricsHistory:
             max((each for each in range(end - minutes + 1, end + 1) if each in sampled), default=None) for end in ends
         ]
         found = {name: _series(rows[identity], looks) for name, identity in of.items()}
-        of_topics = {name: found["topic", name] for name in topics}
-        of_subscriptions = {name: found["subscription", name] for name in subscriptions}
-        project = None
-        if whole := found.get(("project", caller.here.name)):
-            project = ProjectHistory(_growth(whole, 0), _growth(whole, 1), _growth(whole, 2), _at_end(whole, 3))
-        return History(
-            minutes * 60,
-            resource_date(Milliseconds(ends[0] * MINUTE_MS)),
-            resource_date(Milliseconds(last * MINUTE_MS)),
-            {name: TopicHistory(_growth(each, 0), _growth(each, 1)) for name, each in of_topics.items()},
-            {
-                name: SubscriptionHistory(_growth(each, 0), _at_end(each, 1), _ages(_at_end(each, 2), ends[1:]))
-                for name, each in of_subscriptions.items()
-            },
-            project,
-        )
+        project, of_topics, of_subscriptions = None, {}, {}
+        for (kind, name), each in found.items():
+            if kind == "project":
+                project = ProjectHistory(_growth(each, 0), _growth(each, 1), _growth(each, 2), _at_end(each, 3))
+            elif kind == "topic":
+                of_topics[name] = TopicHistory(_growth(each, 0), _growth(each, 1))
+            else:
+                ages = _ages_in_seconds(_at_end(each, 2), ends[1:])
+                of_subscriptions[name] = SubscriptionHistory(_growth(each, 0), _at_end(each, 1), ages)
+        first, newest_shown = [resource_date(Milliseconds(minute * MINUTE_MS)) for minute in (ends[0], last)]
+        return History(minutes * 60, first, newest_shown, of_topics, of_subscriptions, project)
 
     async def _identities(
         self, caller: Caller, topics: Sequence[str], subscriptions: Sequence[str]
@@ -136,14 +138,13 @@ class MetricsHistory:
         if caller.roles & {SERVICE_ADMIN, PROJECT_ADMIN}:
             of["project", caller.here.name] = caller.here.id
         for name in topics:
-            _require(caller, PUBLISHER)
+            _require_role(caller, PUBLISHER)
             topic = await find_topic(self.registry, caller, TopicName(name))
             caller.require_listed(topic.authorized, PUBLISHER)
             of["topic", name] = topic_id_text(topic.id)
         for name in subscriptions:
-            _require(caller, CONSUMER)
-            subscription = await find_subscription(self.registry, caller, SubscriptionName(name))
-            caller.require_listed(subscription.authorized, CONSUMER)
+            _require_role(caller, CONSUMER)
+            subscription = await find_listed_subscription(self.registry, caller, SubscriptionName(name))
             of["subscription", name] = subscription.id
         return of
 
@@ -157,18 +158,6 @@ class MetricsHistory:
             found[name] |= {hour + minute: values for minute, *values in _RECORD.iter_unpack(data)}
         return found
 
-    def _note(self, minute: int, found: Mapping[str, Values]) -> None:
-        """Record changes since the last minute; all values at the first minute of an hour, or of this process."""
-        if minute % 60 == 0 or minute != self._minute + 1:
-            self._began, self._last = minute, {}
-            self._rows = {key: row for key, row in self._rows.items() if key in self._unwritten}
-        changed = {name: values for name, values in found.items() if values != self._last.get(name)}
-        for name, values in {**changed, SERVICE: (0, 0, 0, 0)}.items():
-            key = name, self._began
-            self._rows.setdefault(key, bytearray()).extend(_RECORD.pack(minute % 60, *values))
-            self._unwritten.add(key)
-        self._last, self._minute = found, minute
-
     async def _measure(self) -> dict[str, Values]:
         found: dict[str, Values] = {}
         projects: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
@@ -176,9 +165,8 @@ class MetricsHistory:
         for topic in await self.registry.tallies.all():
             topics[topic.project_id, topic.name] = topic.id
             found[topic_id_text(topic.id)] = (topic.tally.messages, topic.tally.bytes, 0, 0)
-            sums = projects[topic.project_id]
-            sums[0] += topic.tally.messages
-            sums[1] += topic.tally.bytes
+            projects[topic.project_id][0] += topic.tally.messages
+            projects[topic.project_id][1] += topic.tally.bytes
         delivered = await self.registry.tallies.all_pulled()
         for number, subscription in enumerate(await self.registry.subscriptions.all(), 1):
             topic_of = topics.get((subscription.project_id, subscription.topic))
@@ -189,11 +177,10 @@ class MetricsHistory:
                 oldest = await oldest_time(self.log, topic_of, lag.current) if lag.messages else None
             except TopicGone:
                 continue
-            values = (delivered.get(subscription.id, 0), lag.messages, oldest or 0, 0)
-            found[subscription.id] = values
-            sums = projects[subscription.project_id]
-            sums[2] += values[0]
-            sums[3] += values[1]
+            pulled = delivered.get(subscription.id, 0)
+            found[subscription.id] = (pulled, lag.messages, oldest or 0, 0)
+            projects[subscription.project_id][2] += pulled
+            projects[subscription.project_id][3] += lag.messages
             if number % SUBSCRIPTIONS_PER_YIELD == 0:
                 await asyncio.sleep(0)
         found.update({name: (sums[0], sums[1], sums[2], sums[3]) for name, sums in projects.items()})
@@ -233,12 +220,11 @@ def _series(records: Mapping[int, Values], looks: Sequence[int | None]) -> Serie
     return [None if look is None else find_values(look) for look in looks]
 
 
-def _ages(oldest: Sequence[int | None], minutes: Sequence[int]) -> list[int | None]:
-    """Return the age in seconds of the oldest waiting message at the ends of intervals."""
+def _ages_in_seconds(oldest: Sequence[int | None], minutes: Sequence[int]) -> list[int | None]:
     pairs = zip(minutes, oldest, strict=True)
     return [max(minute * MINUTE_MS - each, 0) // 1000 if each else None for minute, each in pairs]
 
 
-def _require(caller: Caller, role: str) -> None:
+def _require_role(caller: Caller, role: str) -> None:
     if not caller.roles & {SERVICE_ADMIN, PROJECT_ADMIN, role}:
         raise NotAllowed

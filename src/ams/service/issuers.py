@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeVar
 import structlog
 
 from ams.access.admission import Caller
-from ams.core.errors import AlreadyExists, Conflict, InvalidInput, NotAllowed, NotFound
+from ams.core.errors import AlreadyExists, Conflict, InvalidInput, NotAllowed, NotFound, refuse_if
 from ams.core.issuer import Issuer, validate
 from ams.core.names import BindingName, IssuerName, UserName, checked_name
 from ams.identity.issuer_keys import IssuerKeyCache, KeysState
@@ -19,14 +19,12 @@ from ams.storage.registry.registry import Registry
 KEPT = "***"  # replaces a secret in answers; in a request it keeps the present secret
 MAX_SUBJECT_LENGTH = 255
 _ISSUER = re.compile(r"https?://[!-~]{1,2000}")
-
 T = TypeVar("T")
-
 logger = structlog.get_logger("ams.issuers")
 
 
 class ListedIssuer(NamedTuple):
-    """An issuer as it is shown."""
+    """An issuer with its source, `settings` or `registry`."""
 
     issuer: Issuer
     source: str
@@ -37,9 +35,7 @@ class Issuers:
     """Accepted token issuers. An issuer from the settings overrides one with the same name or URL."""
 
     def __init__(self, registry: Registry, given: Sequence[Issuer], keys: IssuerKeyCache) -> None:
-        """`given` are those of the settings."""
-        self._registry, self._keys = registry, keys
-        self._given = tuple(given)
+        self._registry, self._given, self._keys = registry, given, keys  # `given` are those of the settings
 
     async def all(self) -> Sequence[Issuer]:
         """Return all accepted issuers, those of the settings first."""
@@ -72,8 +68,7 @@ class Issuers:
         _require_full(caller)
         checked_name("issuer", issuer.name)
         issuer = validate(issuer)
-        if issuer.client_secret == KEPT:
-            raise InvalidInput("client_secret must be the secret itself: there is none to keep")
+        refuse_if(issuer.client_secret == KEPT, "client_secret must be the secret itself: there is none to keep")
         _check_taken(issuer, others=await self.all())
         await self._registry.issuers.create(issuer, caller.user)
         return self._to_listed(issuer)
@@ -128,8 +123,7 @@ def _check_taken(issuer: Issuer, others: Collection[Issuer]) -> None:
 
 
 def _require_full(caller: Caller) -> None:
-    """Raise `NotAllowed` unless the caller is a service_admin: an issuer decides who its users are (17.3, U3)."""
-    if not caller.full_view:
+    if not caller.full_view:  # not a service_admin: an issuer decides who its users are (17.3, U3)
         raise NotAllowed
 
 
@@ -155,8 +149,7 @@ class IdentityBindings:
         """
         bound = await find_managed_user(self.registry, caller, user)
         checked_name("binding", name)
-        if not _ISSUER.fullmatch(issuer):
-            raise InvalidInput("issuer must be the URL of an issuer, as its tokens say it")
+        refuse_if(not _ISSUER.fullmatch(issuer), "issuer must be the URL of an issuer, as its tokens say it")
         if not subject or len(subject) > MAX_SUBJECT_LENGTH or not subject.isprintable():
             raise InvalidInput(f"subject must have 1 to {MAX_SUBJECT_LENGTH} printable characters")
         return await self.registry.bindings.create(bound.id, name, issuer, subject, created_by=caller.user)

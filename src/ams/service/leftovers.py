@@ -16,7 +16,6 @@ from ams.core.errors import Damaged, Unavailable
 
 K = TypeVar("K")
 T = TypeVar("T")
-
 logger = structlog.get_logger("ams")
 
 

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ams.access.admission import Caller
-from ams.access.permissions import CONSUMER, PUBLISHER
+from ams.access.permissions import PUBLISHER
 from ams.core.clock import Clock, publish_time
-from ams.core.errors import Conflict, InvalidInput, Overloaded, OwnedElsewhere, RateLimited
+from ams.core.errors import Conflict, Overloaded, OwnedElsewhere, RateLimited, refuse_if
 from ams.core.filters import Filter, parse
 from ams.core.messages import Stored, attributes_of
 from ams.core.names import Offset, SubscriptionName, TopicId, TopicName, UserId
-from ams.service.lookup import check_names, find_subscription, find_topic
+from ams.service.lookup import check_names, find_listed_subscription, find_topic
 from ams.service.parallel.assembly import ParallelSubscriptions
 from ams.service.push.configurations import PushWatcher
 from ams.service.ranges import RangeReader
@@ -34,8 +34,7 @@ MOST_VIEWS = 100  # of one user at a time
 LOOK_SECONDS = 2.0
 COUNTS_SECONDS, TAIL_SECONDS = 1.0, 0.25  # seconds between two events with counts, and with messages of a tail
 RIGHTS_SECONDS = 5.0
-TAIL_MESSAGES, TAIL_BYTES = 200, 2**20
-"""Messages that a tail reads per second, and bytes per event; older messages are skipped for newer ones."""
+TAIL_MESSAGES, TAIL_BYTES = 200, 2**20  # messages that a tail reads per second, and bytes per event
 
 Admit = Callable[[str, Mapping[str, str]], Awaitable[Caller]]
 """Admits the user of a view to an action on the resource of these path variables; raises as for any request."""
@@ -68,7 +67,7 @@ class ViewResources(NamedTuple):
 
 @dataclass(slots=True)
 class TailReader:
-    """Position of a view on the topic whose tail it shows."""
+    """Position of a view on the topic whose tail it shows. Older messages are skipped for newer ones."""
 
     log: Log
     topic: TopicId
@@ -91,8 +90,7 @@ class TailReader:
             return Tail((), skipped)
         self.allowed -= len(found)
         skipped, self.offset = found[0].offset - self.offset, Offset(found[-1].offset + 1)
-        chosen = self.filter
-        shown = found if chosen is None else [each for each in found if chosen(attributes_of(each.fragment))]
+        shown = found if not self.filter else [each for each in found if self.filter(attributes_of(each.fragment))]
         return Tail(shown, skipped) if shown or skipped else None
 
 
@@ -169,25 +167,19 @@ class Live:
         return TailReader(self.log, seen.tail.id, ends[seen.tail.id], chosen, now)
 
     async def _look_up(self, wanted: ViewRequest, names: Mapping[str, str], admit: Admit) -> ViewResources:
-        """Look up the resources of a view with the rights of its user; a tail as for reading a range."""
-        caller = await admit("projects:watch", names)
-        subscriptions = {}
+        caller, subscriptions, topics, tail = await admit("projects:watch", names), {}, {}, None
         for name in wanted.subscriptions:
             caller = await admit("subscriptions:metrics", {**names, "subscription": name})
-            found = await find_subscription(self.registry, caller, SubscriptionName(name))
-            caller.require_listed(found.authorized, CONSUMER)
-            topic = await self.registry.topics.find(caller.here.id, found.topic)
-            subscriptions[name] = (found, topic)
-        topics = {}
+            found = await find_listed_subscription(self.registry, caller, SubscriptionName(name))
+            subscriptions[name] = (found, await self.registry.topics.find(caller.here.id, found.topic))
         for name in wanted.topics:
             caller = await admit("topics:metrics", {**names, "topic": name})
             topics[name] = await find_topic(self.registry, caller, TopicName(name))
             caller.require_listed(topics[name].authorized, PUBLISHER)
-        if not wanted.tail:
-            return ViewResources(topics, subscriptions, None, caller)
-        caller = await admit("topics:read", {**names, "topic": wanted.tail})
-        through = next((name for name, (found, _) in subscriptions.items() if found.topic == wanted.tail), None)
-        tail = await self.reader.topic(caller, TopicName(wanted.tail), through)
+        if wanted.tail:
+            caller = await admit("topics:read", {**names, "topic": wanted.tail})
+            through = next((name for name, (found, _) in subscriptions.items() if found.topic == wanted.tail), None)
+            tail = await self.reader.topic(caller, TopicName(wanted.tail), through)
         return ViewResources(topics, subscriptions, tail, caller)
 
     async def _ends(self, seen: ViewResources) -> Mapping[TopicId, Offset]:
@@ -211,15 +203,10 @@ class Live:
     async def _counts(self, seen: ViewResources) -> Counts:
         totals = {name: await self.log.totals(topic.id) for name, topic in seen.topics.items()}
         topics = {name: TopicCounts(each.messages, each.bytes) for name, each in totals.items()}
-        subscriptions = {
-            name: await self._of_subscription(seen.caller, subscription, topic)
-            for name, (subscription, topic) in seen.subscriptions.items()
-        }
+        subscriptions = {name: await self._count(seen.caller, *each) for name, each in seen.subscriptions.items()}
         return Counts(publish_time(self.clock.wall()), topics, subscriptions)
 
-    async def _of_subscription(
-        self, caller: Caller, subscription: Subscription, topic: Topic | None
-    ) -> SubscriptionCounts:
+    async def _count(self, caller: Caller, subscription: Subscription, topic: Topic | None) -> SubscriptionCounts:
         if topic is None:
             return SubscriptionCounts(0, 0, 0)
         lag = await lag_of(self.log, self.cursors, subscription, topic.id)
@@ -249,9 +236,7 @@ class Live:
 
 def _check(wanted: ViewRequest) -> Filter | None:
     names = [*wanted.topics, *wanted.subscriptions, *([wanted.tail] if wanted.tail else [])]
-    if not names:
-        raise InvalidInput("Name what to watch: topics, subscriptions or tail")
+    refuse_if(not names, "Name what to watch: topics, subscriptions or tail")
     check_names(names)
-    if wanted.filter and not wanted.tail:
-        raise InvalidInput("A filter is of a tail: name its topic")
+    refuse_if(wanted.filter and not wanted.tail, "A filter is of a tail: name its topic")
     return parse(wanted.filter) if wanted.filter else None

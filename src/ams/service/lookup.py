@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import TypeVar
 
 from ams.access.admission import Caller
-from ams.access.permissions import SELF
-from ams.core.errors import Conflict, InvalidInput, NotAllowed, NotFound, SubscriptionGone, TopicGone
+from ams.access.permissions import CONSUMER, SELF
+from ams.core.errors import Conflict, InvalidInput, NotAllowed, NotFound, SubscriptionGone, TopicGone, refuse_if
 from ams.core.names import SnapshotName, SubscriptionName, TopicName, UserName, is_resource_name, topic_reference
 from ams.core.parallel_options import ParallelOptions
 from ams.core.versions import Precondition
@@ -20,8 +20,6 @@ NOT_PARALLEL = "Subscription is not of type parallel"
 NO_SNAPSHOT = "Snapshot doesn't exist"
 MAX_NAMES = 100
 OWN_TOPIC = "A subscription's own topic cannot be its deadLetterTopic"
-
-
 R = TypeVar("R", Topic, Subscription)
 T = TypeVar("T")
 
@@ -58,8 +56,7 @@ async def find_managed_user(registry: Registry, caller: Caller, name: UserName, 
     They must not gain service roles by it (17.3, U3): an identity, and a token, logs in as its user.
     """
     user = await find_user(registry, name, caller)
-    is_itself = or_itself and user.id == caller.user
-    if user.service_roles and not caller.full_view and not is_itself:
+    if user.service_roles and not caller.full_view and not (or_itself and user.id == caller.user):
         raise NotAllowed
     return user
 
@@ -71,9 +68,13 @@ async def find_topic(registry: Registry, caller: Caller, name: TopicName) -> Top
 
 async def find_subscription(registry: Registry, caller: Caller, name: SubscriptionName) -> Subscription:
     """Return a subscription of the caller's project; raise `SubscriptionGone` when there is none."""
-    subscription = await registry.subscriptions.find(caller.here.id, name)
-    if subscription is None:
-        raise SubscriptionGone
+    return require_found(await registry.subscriptions.find(caller.here.id, name), SubscriptionGone)
+
+
+async def find_listed_subscription(registry: Registry, caller: Caller, name: SubscriptionName) -> Subscription:
+    """Return a subscription that the caller may consume from. Raises `SubscriptionGone`, then `NotAllowed` (A5)."""
+    subscription = await find_subscription(registry, caller, name)
+    caller.require_listed(subscription.authorized, CONSUMER)
     return subscription
 
 
@@ -89,8 +90,7 @@ async def find_snapshot(registry: Registry, caller: Caller, name: SnapshotName) 
 
 def check_names(names: Sequence[str]) -> None:
     """Raise `InvalidInput` for too many resource names, and for an invalid one."""
-    if len(names) > MAX_NAMES:
-        raise InvalidInput(f"At most {MAX_NAMES} names")
+    refuse_if(len(names) > MAX_NAMES, f"At most {MAX_NAMES} names")
     if bad := next((each for each in names if not is_resource_name(each)), None):
         raise InvalidInput(f"Invalid name: {bad[:255]}")
 
@@ -107,10 +107,7 @@ async def topic_of(registry: Registry, subscription: Subscription) -> Topic:
     Call it right before a cursor is read. A recreated topic has another identity, and a cursor must never be used with
     the old one after the new one (contract 17.2, A9).
     """
-    topic = await registry.topics.find(subscription.project_id, subscription.topic)
-    if topic is None:
-        raise Conflict(NO_TOPIC)
-    return topic
+    return require_found(await registry.topics.find(subscription.project_id, subscription.topic), Conflict(NO_TOPIC))
 
 
 async def find_dead_letter_topic(
@@ -123,8 +120,7 @@ async def find_dead_letter_topic(
     there is none.
     """
     name = TopicName(asked) if is_resource_name(asked) else topic_reference(caller.here.name, asked.removeprefix("/"))
-    if name == topic and not takes_own:
-        raise InvalidInput(OWN_TOPIC)
+    refuse_if(name == topic and not takes_own, OWN_TOPIC)
     return (await find_topic(registry, caller, name)).name
 
 

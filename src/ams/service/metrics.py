@@ -16,8 +16,9 @@ from functools import partial
 from ams.access.admission import Admission, Caller, is_good_for
 from ams.access.permissions import CONSUMER, PROJECT_ADMIN, PUBLISHER
 from ams.core.clock import Clock, day_of, day_text, resource_date
-from ams.core.errors import InvalidInput, NotAuthenticated, NotFound, SubscriptionGone, TopicGone
+from ams.core.errors import InvalidInput, NotAuthenticated, NotFound, SubscriptionGone, TopicGone, refuse_if
 from ams.core.names import SubscriptionName, TopicName
+from ams.service.lookup import require_found
 from ams.service.parallel.assembly import ParallelSubscriptions
 from ams.service.retention import Losses, age_of
 from ams.service.tallies import Counting
@@ -30,37 +31,39 @@ from ams.wire.service import Metric, Point, ProjectsUsage, ProjectUsage, UsageRe
 COUNTER, RATE, PERCENTAGE, GAUGE = "counter", "rate", "percentage", "gauge"
 NEVER = "0001-01-01T00:00:00Z"  # timestamp of a rate without any publish or pull (contract 14.2)
 RATE_DIGITS = 6  # of a rate, from its first one: a third of a message a second is 0.333333
-MIN_INTERVAL_SECONDS = 0.001
-"""Seconds; publish times are whole milliseconds, and a clock that stepped back must not make a rate negative (O5)."""
+MIN_INTERVAL_SECONDS = 0.001  # a clock that stepped back must not make a rate negative (O5)
 
 
 def _metric(
     resource_type: str, resource: str, name: str, points: Point | Sequence[Point], text: str, kind: str = COUNTER
 ) -> Metric:
+    series = [points] if isinstance(points, Point) else points
     return Metric(
-        metric=f"{resource_type}.{name}",
-        metric_type=kind,
-        value_type="int64" if kind in (COUNTER, GAUGE) else "float64",
-        resource_type=resource_type,
-        resource_name=resource,
-        timeseries=[points] if isinstance(points, Point) else points,
-        description=text,
-    )
+        metric=f"{resource_type}.{name}", metric_type=kind, resource_type=resource_type, resource_name=resource,
+        value_type="int64" if kind in (COUNTER, GAUGE) else "float64", timeseries=series, description=text,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
-    """Returns metrics."""
+    """Returns metrics, and the usage of projects."""
 
     registry: Registry
     counting: Counting
     losses: Losses
     clock: Clock
+    admission: Admission
     working: ParallelSubscriptions | None = None
 
     async def node(self) -> list[Metric]:
-        """Return what this node takes of its machine."""
-        return node_metrics(self.clock)
+        """Return what this node takes of its machine (contract 14.4)."""
+        now, of_node = self._now(), partial(_metric, "ams_node", socket.gethostname(), kind=PERCENTAGE)
+        cpu = Point(now, _percent(time.process_time() - _WORKED, time.monotonic() - _STARTED))
+        memory = Point(now, memory_percent())
+        return [
+            of_node("cpu_usage", cpu, "Share of a core the service had since it started, in percent."),
+            of_node("memory_usage", memory, "Share of the machine's memory the service holds, in percent."),
+        ]
 
     async def project(self, caller: Caller) -> list[Metric]:
         """Return the metrics of the project of the path."""
@@ -86,8 +89,7 @@ class Metrics:
         """Return the metrics of a topic; raise `NotAllowed` outside its access list, then `NotFound`."""
         topic = await self.registry.topics.find(caller.here.id, name)
         caller.require_listed(topic.authorized if topic else NO_USERS, PUBLISHER)
-        if topic is None:
-            raise TopicGone
+        topic = require_found(topic, TopicGone)
         subscriptions = await self.registry.figures.subscriptions_of(topic.project_id, name)
         tally, days = await self.counting.topic(topic)
         now, of_topic = self._now(), partial(_metric, "topic", name)
@@ -103,78 +105,20 @@ class Metrics:
         """Return the metrics of a subscription; raise `NotAllowed` outside its access list, then `NotFound`."""
         subscription = await self.registry.subscriptions.find(caller.here.id, name)
         caller.require_listed(subscription.authorized if subscription else NO_USERS, CONSUMER)
-        if subscription is None:
-            raise SubscriptionGone
+        subscription = require_found(subscription, SubscriptionGone)
         tally = await self.counting.subscription(subscription.id)
         lost = 0 if subscription.is_detached else await self.losses.of(subscription)
+        of_parallel = await self._parallel_metrics(subscription)
+        lost_text = "Messages retention took before they were acknowledged."
         now, of_subscription = self._now(), partial(_metric, "subscription", name)
         return [
             of_subscription("number_of_messages", Point(now, tally.messages), "Messages handed out, with repeats."),
             of_subscription("number_of_bytes", Point(now, tally.bytes), "Bytes of data handed out, with repeats."),
             of_subscription("consumption_rate", rate(tally.rate), "Messages per second of the last pull.", RATE),
             # Ours, and at the end: clients that read the reference's metrics by position still find them.
-            of_subscription(
-                "number_of_lost_messages", Point(now, lost), "Messages retention took before they were acknowledged."
-            ),
-            *[
-                of_subscription(what, Point(now, value), text, kind)
-                for what, value, text, kind in await self._parallel_metrics(subscription)
-            ],
+            of_subscription("number_of_lost_messages", Point(now, lost), lost_text),
+            *[of_subscription(each, Point(now, value), text, kind) for each, value, text, kind in of_parallel],
         ]
-
-    async def _parallel_metrics(self, subscription: Subscription) -> Sequence[tuple[str, int, str, str]]:
-        if subscription.parallel is None or subscription.is_detached or self.working is None:
-            return ()
-        opened = await self.working.opened.here(subscription.id)
-        if opened is None:
-            return ()
-        age = (await age_of(self.losses.log, opened.topic, opened.backlog.floor, self.clock) or 0) // 1000
-        backlog, blocked = opened.backlog, opened.backlog.keys.blocked_messages
-        return [
-            ("oldest_message_seconds", age, "Age of the oldest message that is not acknowledged.", GAUGE),
-            ("number_of_leased_messages", len(backlog.leases), "Messages that consumers have on lease.", GAUGE),
-            ("number_of_waiting_messages", backlog.waiting, "Messages that failed and are to be given again.", GAUGE),
-            ("number_of_blocked_messages", blocked, "Messages blocked by one of their ordering key.", GAUGE),
-            ("number_of_failures", opened.failures, "Deliveries that failed since this node works on it.", COUNTER),
-            ("number_of_dead_letters", opened.dead_letters, "Messages put aside since then.", COUNTER),
-        ]
-
-    def _now(self) -> str:
-        return resource_date(self.clock.wall())
-
-
-def node_metrics(clock: Clock) -> list[Metric]:
-    """Return the metrics of this node (contract 14.4)."""
-    now, of_node = resource_date(clock.wall()), partial(_metric, "ams_node", socket.gethostname(), kind=PERCENTAGE)
-    cpu = _percent(time.process_time() - _WORKED, time.monotonic() - _STARTED)
-    cpu_text = "Share of a core the service had since it started, in percent."
-    memory_text = "Share of the machine's memory the service holds, in percent."
-    return [
-        of_node("cpu_usage", Point(now, cpu), cpu_text),
-        of_node("memory_usage", Point(now, memory_percent()), memory_text),
-    ]
-
-
-def rate(made_of: Rate) -> Point:
-    """Return messages of the last request per second since the one before; of the first per 1 s (contract 14.2)."""
-    if made_of.last is None:
-        return Point(NEVER, 0.0)
-    seconds = 1.0 if made_of.before is None else max((made_of.last - made_of.before) / 1000, MIN_INTERVAL_SECONDS)
-    return Point(resource_date(made_of.last), float(f"{made_of.messages / seconds:.{RATE_DIGITS}g}"))
-
-
-def _daily(days: Mapping[str, int]) -> list[Point]:
-    return [Point(day, messages) for day, messages in days.items()]
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """Returns the usage of projects."""
-
-    registry: Registry
-    counting: Counting
-    admission: Admission
-    clock: Clock
 
     async def va_metrics(self, start: str, end: str, projects: str) -> VaMetrics:
         """Return the usage of projects, named with commas between, or of all; raise `InvalidInput`, then `NotFound`."""
@@ -189,11 +133,9 @@ class Usage:
             known = [by_name[name] for name in names]
         return await self._usage(first, last, known)
 
-    async def report(self, token: str | None, start: str, end: str, projects: str) -> UsageReport:
+    async def usage_report(self, token: str | None, start: str, end: str, projects: str) -> UsageReport:
         """Return the usage of projects that the token's user administers; raise `NotAuthenticated`, `InvalidInput`."""
-        user = await self.admission.principal(token)
-        if user is None:
-            raise NotAuthenticated
+        user = require_found(await self.admission.principal(token), NotAuthenticated)
         first, last = self._window(start, end)
         names = set(projects.split(",")) if projects else None
         administered = [
@@ -205,24 +147,53 @@ class Usage:
         ]
         if not administered:
             return UsageReport(_va_metrics([]), wire.Metrics([]))
-        return UsageReport(await self._usage(first, last, administered), wire.Metrics(node_metrics(self.clock)))
+        return UsageReport(await self._usage(first, last, administered), wire.Metrics(await self.node()))
 
     async def _usage(self, first: date, last: date, projects: Sequence[Project]) -> VaMetrics:
-        found, days = await self.counting.activity(first, last), (last - first).days + 1
-
-        def usage_of(project: Project) -> ProjectUsage:
-            messages, topics, subscriptions, users = found.get(project.id, Activity())
-            return ProjectUsage(project.name, messages, average(messages, days), topics, subscriptions, users)
-
-        return _va_metrics([usage_of(each) for each in projects])
+        found, days, usages = await self.counting.activity(first, last), (last - first).days + 1, []
+        for project in projects:
+            messages, *counts = found.get(project.id, Activity())
+            usages.append(ProjectUsage(project.name, messages, average(messages, days), *counts))
+        return _va_metrics(usages)
 
     def _window(self, start: str, end: str) -> tuple[date, date]:
         today = date.fromisoformat(day_text(day_of(self.clock.wall())))
         first = _date(start, date(1970, 1, 1), "Start date is not in valid format")
         last = _date(end, today, "End date is not in valid format")
-        if first > last:
-            raise InvalidInput("Start date cannot be after the end date")
+        refuse_if(first > last, "Start date cannot be after the end date")
         return first, last
+
+    async def _parallel_metrics(self, subscription: Subscription) -> Sequence[tuple[str, int, str, str]]:
+        if subscription.parallel is None or subscription.is_detached or self.working is None:
+            return ()
+        opened = await self.working.opened.here(subscription.id)
+        if opened is None:
+            return ()
+        age = (await age_of(self.losses.log, opened.topic, opened.backlog.done.floor, self.clock) or 0) // 1000
+        backlog, blocked = opened.backlog, opened.backlog.keys.blocked_messages
+        return [
+            ("oldest_message_seconds", age, "Age of the oldest message that is not acknowledged.", GAUGE),
+            ("number_of_leased_messages", len(backlog.leases), "Messages that consumers have on lease.", GAUGE),
+            ("number_of_waiting_messages", backlog.waiting, "Messages that failed and are to be given again.", GAUGE),
+            ("number_of_blocked_messages", blocked, "Messages blocked by one of their ordering key.", GAUGE),
+            ("number_of_failures", opened.failures, "Deliveries that failed since this node works on it.", COUNTER),
+            ("number_of_dead_letters", opened.dead_letters, "Messages put aside since then.", COUNTER),
+        ]
+
+    def _now(self) -> str:
+        return resource_date(self.clock.wall())
+
+
+def rate(made_of: Rate) -> Point:
+    """Return messages of the last request per second since the one before; of the first per 1 s (contract 14.2)."""
+    if made_of.last is None:
+        return Point(NEVER, 0.0)
+    seconds = 1.0 if made_of.before is None else max((made_of.last - made_of.before) / 1000, MIN_INTERVAL_SECONDS)
+    return Point(resource_date(made_of.last), float(f"{made_of.messages / seconds:.{RATE_DIGITS}g}"))
+
+
+def _daily(days: Mapping[str, int]) -> list[Point]:
+    return [Point(day, messages) for day, messages in days.items()]
 
 
 def average(messages: int, days: int) -> float:

@@ -27,9 +27,7 @@ from ams.wire.projects import ProjectQuotas, Quota
 NO_PROJECT = "project doesn't exist"
 ALREADY_A_MEMBER = "User is already a member of the project"
 NOT_A_MEMBER = "Access to this resource is forbidden. User is not a member of the project"
-MORE_THAN_A_MEMBER = "The user has roles elsewhere: a service_admin can give it a new token"
 MAX_CONCURRENT_DROPS = 100  # logs, or cursors: one after the other, those of a large project take minutes
-
 logger = structlog.get_logger("ams.projects")
 
 
@@ -111,8 +109,7 @@ class Members:
 
     async def list(self, caller: Caller, page: PageRequest, *, details: bool = False) -> Page[User]:
         """Return a page of the members, newest users first; raise `InvalidInput` "Invalid page token"."""
-        users = await self.registry.users.page(page, project=caller.here.id, details=details)
-        return users.map(caller.view)
+        return (await self.registry.users.page(page, project=caller.here.id, details=details)).map(caller.view)
 
     async def show(self, caller: Caller, name: UserName) -> User:
         """Return a member. Raises `NotFound` for an unknown user or a non-member."""
@@ -126,8 +123,7 @@ class Members:
         check_roles(roles, PROJECT_ROLES)
         details, places = UserDetails(email=email), {caller.here.id: roles}
         creation = self.registry.users.creation(name, details, places, caller.user, made_in=caller.here.id)
-        made = await self.registry.users.create(creation)
-        return caller.view_made(made)
+        return caller.view_made(await self.registry.users.create(creation))
 
     async def update(self, caller: Caller, name: UserName, grants: Sequence[Grant]) -> User:
         """Replace a member's roles by this project's in `grants`; raise `NotFound`, `NotAllowed`, `InvalidInput`."""
@@ -159,10 +155,7 @@ class Members:
             raise NotAllowed(NOT_A_MEMBER)
 
     async def refresh_token(self, caller: Caller, name: UserName) -> User:
-        """Replace a member's token, and show the new one. Raises `NotFound`, `NotAllowed`.
-
-        Only a caller with the full view may do this for a user with roles elsewhere.
-        """
+        """Replace a member's token, and show the new one. Raises `NotFound`, `NotAllowed`."""
         user = await self._member(caller, name)
         if caller.is_weaker_than_own(user):
             raise NotAllowed
@@ -170,7 +163,7 @@ class Members:
         def check(now: User) -> None:
             is_elsewhere = any(entry.project != caller.here.name for entry in now.memberships)
             if not caller.full_view and (now.service_roles or is_elsewhere or not _is_member(now, caller)):
-                raise NotAllowed(MORE_THAN_A_MEMBER)
+                raise NotAllowed("The user has roles elsewhere: a service_admin can give it a new token")
 
         return require_found(await self.registry.users.refresh_token(user.id, check=check), NotFound(NO_USER))
 
@@ -193,21 +186,19 @@ def _roles_here(caller: Caller, grants: Sequence[Grant]) -> tuple[str, ...] | No
     return next((grant.roles for grant in grants if grant.project == caller.here.name), None)
 
 
-COUNT_SECONDS = 15.0
-
-quota_logger = structlog.get_logger("ams.quotas")
-
-
 class QuotaUse:
     """Quotas of projects and their use. Used from one event loop."""
 
     def __init__(self, registry: Registry, stored: StoredBytes, slots: ProjectSlots) -> None:
         self._registry, self._stored = registry, stored
-        in_memory: dict[str, StoredBytes | QuotaSlots] = {STORED_BYTES: stored}
-        self._in_memory = in_memory | {each.name: each for each in slots}
+        self._in_memory: Mapping[str, StoredBytes | QuotaSlots] = {
+            STORED_BYTES: stored,
+            **{each.name: each for each in slots},
+        }
         self._projects: Sequence[Project] = ()
         self._in_registry: Mapping[ProjectId, Limits] = {}
-        self.rounds = Ticker("quota use", COUNT_SECONDS, self.count, partial(quota_logger.warning, "quotas.uncounted"))
+        put_off = partial(structlog.get_logger("ams.quotas").warning, "quotas.uncounted")
+        self.rounds = Ticker("quota use", 15.0, self.count, put_off)
 
     async def show(self, caller: Caller) -> ProjectQuotas:
         """Return the quotas of the caller's project, and their use."""
@@ -244,7 +235,7 @@ class QuotaUse:
         rules, found = self._registry.quotas.rules, []
         for name in QUOTAS:
             limit, counted = rules.limit(project.quotas, name), self._in_memory.get(name)
-            used = in_registry.get(name) if counted is None else counted.usage_of(project.id)
-            share = None if counted is None or limit else counted.share(project.id)
+            used = in_registry.get(name) if counted is None else counted.held_by(project.id)
+            share = None if counted is None or limit else counted.steady_share(project.id)
             found.append(Quota(name, limit, rules.defaults[name], used, share))
         return found

@@ -41,15 +41,9 @@ class Publisher:
         return topic
 
     async def publish(
-        self,
-        topic: Topic,
-        messages: Sequence[Message],
-        *,
-        key: str | None = None,
-        is_allowed: bool = False,
-        is_measured: bool = False,
-        project: str = "",
-    ) -> Appended:
+        self, topic: Topic, messages: Sequence[Message], *, key: str | None = None, is_allowed: bool = False,
+        is_measured: bool = False, project: str = "",
+    ) -> Appended:  # fmt: skip
         """Store the messages; when it returns they are durable.
 
         `is_allowed`: the topic's schema allows them (`Validators.allow_now`). `is_measured`: the caller checks their
@@ -90,7 +84,8 @@ class Publisher:
             raise
         self.counts.note_publish(topic, appended)
         if sent.not_base64:
-            self.counts.note_not_base64(topic, sent.not_base64)
+            self.counts.not_base64 += sent.not_base64
+            self.counts.not_base64_of[topic.id] += sent.not_base64
         return appended
 
     async def _fit(self, topic: Topic, schema: AttachedSchema, project: str, sent: Batch, key: str | None) -> Batch:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from ams.access.admission import Caller
 from ams.access.permissions import CONSUMER, PROJECT_ADMIN, SERVICE_ADMIN
 from ams.core.clock import Milliseconds
-from ams.core.errors import InvalidInput, NotAllowed
+from ams.core.errors import NotAllowed, refuse_if
 from ams.core.messages import Stored
 from ams.core.names import Offset, SubscriptionName, TopicId, TopicName, is_resource_name
 from ams.service.lookup import find_topic
@@ -20,14 +20,6 @@ from ams.storage.registry.registry import Registry
 
 PIECE_MESSAGES = 1_000
 PIECE_BYTES = 384 * 1024  # of one read: with the record that is too much, no more than the log gives without a thread
-
-
-class RangeRequest(NamedTuple):
-    """A requested range of offsets."""
-
-    start: int | None  # None: from the oldest kept message on
-    stop: int | None
-    most: int
 
 
 class Range(NamedTuple):
@@ -59,19 +51,14 @@ class RangeReader:
         return bounds.end if found is None else max(found, bounds.oldest)
 
     async def plan(
-        self, caller: Caller, name: TopicName, wanted: RangeRequest, subscription: str | None = None
+        self, caller: Caller, name: TopicName, start: int | None, stop: int | None, most: int, subscription: str | None
     ) -> Range:
-        """Return the part of the wanted range that exists: from the oldest kept offset on, up to the end.
-
-        Raises `NotFound`, `NotAllowed` without a subscription to the topic, `InvalidInput` beyond the end.
-        """
+        """Return the existing part of a range. Raises `NotFound`, `NotAllowed`, `InvalidInput` beyond the end."""
         topic = await self.topic(caller, name, subscription)
         oldest, end = await self.log.bounds(topic.id)
-        start = oldest if wanted.start is None else wanted.start
-        if start > end:
-            raise InvalidInput("Offset out of bounds")
-        first = max(start, oldest)
-        stop = min(end if wanted.stop is None else wanted.stop, end, first + min(wanted.most, self.max_messages))
+        refuse_if(start is not None and start > end, "Offset out of bounds")
+        first = oldest if start is None else max(start, oldest)
+        stop = min(end if stop is None else stop, end, first + min(most, self.max_messages))
         return Range(topic.id, Offset(first), Offset(max(stop, first)), end)
 
     async def messages(self, planned: Range) -> AsyncIterator[Sequence[Stored]]:

@@ -34,10 +34,7 @@ from ams.storage.registry.records import Project, Subscription, Topic
 from ams.storage.registry.registry import Registry
 
 TOPICS_AT_ONCE = 1000  # topics changed concurrently: they share group commits of the log
-CATCH_UP_SECONDS = 15.0
-LOOK_SECONDS = 15.0
-"""Interval of the total, about that of a metrics scrape. 10,000 topics take a tenth of a second, in small pieces."""
-
+LOOK_SECONDS = 15.0  # interval of the total, about that of a metrics scrape
 logger = structlog.get_logger("ams.retention")
 losses_logger = structlog.get_logger("ams.losses")
 
@@ -49,8 +46,7 @@ class Retention:
         self._registry, self._log = registry, log
         self._one_at_a_time = asyncio.Lock()
         self._is_log_behind = False
-        put_off = partial(logger.warning, "retention.put_off")
-        self.rounds = Ticker("retention", CATCH_UP_SECONDS, self.catch_up, put_off)
+        self.rounds = Ticker("retention", 15.0, self.catch_up, partial(logger.warning, "retention.put_off"))
 
     async def of_topic(self, caller: Caller, name: TopicName, seconds: int) -> Topic:
         """Set the retention of a topic, 0: that of its project; return it. Raises `InvalidInput`, `NotFound`.
@@ -100,8 +96,11 @@ class Retention:
     async def settle(self) -> int:
         """Copy retention times that differ from the registry to the log; return how many."""
         async with self._one_at_a_time:
-            known = await self._registry.topics.retentions()
-            differing = [each for each in known.items() if await self._differs(*each)]
+            differing = []
+            for topic, retention in (await self._registry.topics.retentions()).items():
+                with contextlib.suppress(TopicGone):  # deleted meanwhile
+                    if await self._log.retention(topic) != retention:
+                        differing.append((topic, retention))
             await self._set_in_log(differing)
         if differing:
             logger.info("retention.settled", topics=len(differing))
@@ -111,33 +110,25 @@ class Retention:
         if not await finish_or_leave(rest, "retention"):
             self._is_log_behind = True
 
-    async def _differs(self, topic: TopicId, retention: Milliseconds | None) -> bool:
-        try:
-            return await self._log.retention(topic) != retention
-        except TopicGone:  # deleted meanwhile
-            return False
-
     async def _follow(self, topic: TopicId) -> bool:
-        await self._set_in_log([(topic, await self._registry.topics.retention(topic))])
-        return True
+        return await self._set_in_log([(topic, await self._registry.topics.retention(topic))])
 
     async def _follow_project(self, project: ProjectId, retention: Milliseconds | None) -> bool:
         heirs = await self._registry.topics.without_retention(project)
-        await self._set_in_log((topic, retention) for topic in heirs)
-        return True
+        return await self._set_in_log((topic, retention) for topic in heirs)
 
-    async def _set_in_log(self, changes: Iterable[tuple[TopicId, Milliseconds | None]]) -> None:
+    async def _set_in_log(self, changes: Iterable[tuple[TopicId, Milliseconds | None]]) -> bool:
         async def set_retention(change: tuple[TopicId, Milliseconds | None]) -> None:
             with contextlib.suppress(TopicGone):  # deleted meanwhile
                 await self._log.set_retention(*change)
 
         await run_in_parts(set_retention, changes, TOPICS_AT_ONCE)
+        return True
 
 
 def _read_seconds(seconds: int) -> Milliseconds | None:
     if not 0 <= seconds <= MAX_RETENTION_SECONDS:
-        text = f"Invalid retentionSeconds(needs value between 0 and {MAX_RETENTION_SECONDS}) Arguments"
-        raise InvalidInput(text)
+        raise InvalidInput(f"Invalid retentionSeconds(needs value between 0 and {MAX_RETENTION_SECONDS}) Arguments")
     return Milliseconds(seconds * 1000) or None
 
 

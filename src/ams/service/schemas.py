@@ -7,28 +7,20 @@ from typing import Any, TypeVar
 import msgspec
 
 from ams.access.admission import Caller
-from ams.core.errors import AlreadyExists, Conflict, InvalidInput, NotFound, Overloaded
-from ams.core.names import (
-    Offset,
-    ProjectId,
-    SchemaName,
-    TopicId,
-    checked_name,
-    revision_id,
-    schema_reference,
-    topic_reference,
-)
+from ams.core.errors import AlreadyExists, Conflict, InvalidInput, NotFound, Overloaded, refuse_if
+from ams.core.names import Offset, ProjectId, SchemaName, checked_name, revision_id, schema_reference, topic_reference
 from ams.core.quotas import REVISION_BYTES, SCHEMA_BYTES
 from ams.service.lookup import find_topic, require_found
 from ams.service.validators import Validators, compile_schema
 from ams.storage.log.base import Log
-from ams.storage.registry.records import Schema, SchemaContent
+from ams.storage.registry.records import Schema, SchemaContent, Topic
 from ams.storage.registry.registry import Registry
 from ams.storage.registry.schemas import NO_REVISION, NO_SCHEMA
 from ams.validation.compiled import AVRO, JSON, PROTOBUF, Candidate
 from ams.validation.long_checks import MESSAGE, Piece
 from ams.wire.projects import DEFINITION, DryRun, RefusedMessage, SchemaBody
 
+STOPPING = "The service is stopping"
 T = TypeVar("T")
 TYPES = (JSON, AVRO, PROTOBUF)
 MAX_DRY_RUN = 10_000  # messages of a dry run; larger requests are reduced to this
@@ -42,7 +34,7 @@ class Schemas:
 
     def __init__(self, registry: Registry, log: Log, validators: Validators) -> None:
         self._registry, self._log, self._validators = registry, log, validators
-        self._dry_runs = DryRuns()
+        self.dry_runs = DryRuns()
 
     async def list(self, caller: Caller) -> Sequence[Schema]:
         """Return all schemas, oldest first."""
@@ -58,8 +50,7 @@ class Schemas:
 
     async def create(self, caller: Caller, name: SchemaName, details: SchemaBody) -> Schema:
         """Make a schema of a payload part, an attributes part, or both. Raises `InvalidInput`, `AlreadyExists`."""
-        if details.schema is None and not details.attributes:
-            raise InvalidInput("Invalid Schema Arguments")
+        refuse_if(details.schema is None and not details.attributes, "Invalid Schema Arguments")
         try:
             kind = _type(details.type)
             content = SchemaContent(kind, _payload(kind, details.schema), _text(details.attributes or None))
@@ -82,10 +73,8 @@ class Schemas:
                 room = {SCHEMA_BYTES: content.bytes + REVISION_BYTES}
                 await self._registry.quotas.require_room(schema.project_id, room)
                 content = await self.check(schema.project_id, content)
-            updated = await self._registry.schemas.update(
-                schema, name=new_name, content=content, expected=caller.expected
-            )
-            if updated is not None:
+            change = self._registry.schemas.update(schema, name=new_name, content=content, expected=caller.expected)
+            if (updated := await change) is not None:
                 return updated
             schema = await self.show(caller, schema.name)  # another request changed it
 
@@ -124,8 +113,7 @@ class Schemas:
         """Return content as it is stored. Raises `InvalidInput` for a bad schema, `Overloaded`."""
         if content.payload is None and content.attributes is None:
             raise InvalidInput("A schema without a payload schema needs attributes")
-        if content.payload is None and content.type != "json":
-            raise InvalidInput("A schema of attributes alone has the type json")
+        refuse_if(content.payload is None and content.type != "json", "A schema of attributes alone has the type json")
         content = await self._validators.add_descriptor(project, content)
         await compile_schema(content)
         return content
@@ -149,32 +137,26 @@ class Schemas:
         schema = await self.show(caller, name)
         target = await find_topic(self._registry, caller, topic_reference(caller.here.name, topic))
         await self._validators.of((schema.id, schema.revision, ""))
-        work = self._dry_run(schema, target.id, min(messages, MAX_DRY_RUN))
-        return await self._dry_runs.run(caller.here.id, work, gone)
+        work = self._dry_run(schema, target, min(messages, MAX_DRY_RUN))
+        return await self.dry_runs.run(caller.here.id, work, gone)
 
-    def stop(self) -> None:
-        """End dry runs under way; from now on none begins. For an orderly stop."""
-        self._dry_runs.stop()
-
-    async def _dry_run(self, schema: Schema, topic: TopicId, messages: int) -> DryRun:
-        oldest, end = await self._log.bounds(topic)
+    async def _dry_run(self, schema: Schema, topic: Topic, messages: int) -> DryRun:
+        oldest, end = await self._log.bounds(topic.id)
         place, checked = max(oldest, end - messages), 0
         refused: list[RefusedMessage] = []
         while place < end:
             most = min(_PART, end - place)
-            part = await self._log.read(topic, Offset(place), max_messages=most, max_bytes=_PART_BYTES)
+            part = await self._log.read(topic.id, Offset(place), max_messages=most, max_bytes=_PART_BYTES)
             if not part:
                 break  # retention took what was left
             pieces = [Piece(each.offset, MESSAGE, each.fragment) for each in part]
             revision = schema.id, schema.revision, ""
             found = await self._validators.check_in_worker(schema.project_id, revision, pieces, every=True)
             refused += [RefusedMessage(str(each.number), each.text) for each in found]
-            checked += len(part)
-            place = part[-1].offset + 1
+            checked, place = checked + len(part), part[-1].offset + 1
         return DryRun(checked, len(refused), refused[:MAX_REASONS])
 
     async def _new_name(self, caller: Caller, schema: Schema, reference: str | None) -> SchemaName | None:
-        """Return the name to change to; None: not given. Raises `InvalidInput` and `AlreadyExists`."""
         if not reference:
             return None
         name = schema_reference(caller.here.name, reference)
@@ -188,8 +170,7 @@ class Schemas:
 
 def _type(said: str | None) -> str:
     found = (said or "").lower()
-    if found not in TYPES:
-        raise InvalidInput("Schema type can only be 'json', 'avro' or 'protobuf'")
+    refuse_if(found not in TYPES, "Schema type can only be 'json', 'avro' or 'protobuf'")
     return found
 
 
@@ -208,11 +189,9 @@ def _changed_content(old: SchemaContent, details: SchemaBody) -> SchemaContent |
     if not details.type and not details.schema and details.attributes is None:
         return None
     kind = _type(details.type) if details.type else old.type
-    return SchemaContent(
-        kind,
-        _payload(kind, details.schema) if details.schema else old.payload,
-        old.attributes if details.attributes is None else _text(details.attributes or None),
-    )
+    payload = _payload(kind, details.schema) if details.schema else old.payload
+    attributes = old.attributes if details.attributes is None else _text(details.attributes or None)
+    return SchemaContent(kind, payload, attributes)
 
 
 class DryRuns:
@@ -228,7 +207,7 @@ class DryRuns:
         """Return the result of the work, cancelled when `gone` is done. Raises `Conflict`; at a stop `Overloaded`."""
         if self._stopping or project in self._running:
             work.close()
-            raise _stopping() if self._stopping else Conflict("Another dry run of this project is under way")
+            raise Overloaded(STOPPING) if self._stopping else Conflict("Another dry run of this project is under way")
         task = asyncio.ensure_future(work)
         self._running[project] = task
         if gone is not None:
@@ -237,17 +216,13 @@ class DryRuns:
             return await task
         except asyncio.CancelledError:
             if self._stopping:
-                raise _stopping() from None
+                raise Overloaded(STOPPING) from None
             raise
         finally:
             del self._running[project]
 
     def stop(self) -> None:
-        """End all; from now on none begins."""
+        """End all, for an orderly stop; from now on none begins."""
         self._stopping = True
         for task in self._running.values():
             task.cancel()
-
-
-def _stopping() -> Overloaded:
-    return Overloaded("The service is stopping")

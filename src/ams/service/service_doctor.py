@@ -5,7 +5,7 @@ engines, and lost messages. It repairs nothing: the operator decides.
 
 No transaction spans registry, log and cursors. A log is made before its topic is registered, and dropped after it is
 deleted; so is a cursor. An inconsistency may be a change under way, here or on another node. So it counts only if a
-second look finds it too (`Inconsistencies.intersection`).
+second look finds it too.
 """
 
 import asyncio
@@ -23,7 +23,8 @@ from ams.core.clock import Milliseconds, span_text
 from ams.core.errors import NotAllowed, NotAuthenticated, RegistryUnavailable, TopicGone, Unavailable
 from ams.core.names import SubscriptionId, TopicId, subscription_path, topic_path
 from ams.core.telemetry import describe_runtime
-from ams.service.issuers import Issuers, ListedIssuer
+from ams.service.issuers import Issuers
+from ams.service.lookup import require_found
 from ams.service.push.configurations import Pushing
 from ams.service.retention import LossTotal
 from ams.storage.cursors.base import Cursors, TopicOffset
@@ -34,11 +35,11 @@ from ams.wire.service import Finding, PushServer, Status, Version
 
 T = TypeVar("T")
 K = TypeVar("K", TopicId, SubscriptionId)
-
-SECOND_LOOK_SECONDS = 1.5
-LONG_BACKUP_MS = Milliseconds(3_600_000)
+LONG_BACKUP_MS = 3_600_000
 ENGINE_TIMEOUT_SECONDS = 6.0  # per query: the doctor must answer before its client gives up
 MAX_NAMED = 20
+_NO_KEYS = "its signed tokens are refused."
+_OLD_KEYS = "those that are used are good for 24 hours since it last gave them."
 
 
 class EngineIdentities(NamedTuple):
@@ -59,10 +60,6 @@ class Inconsistencies(NamedTuple):
     subscriptions_without_cursor: frozenset[SubscriptionId]
     cursors_without_subscription: frozenset[SubscriptionId]
     past_the_end: frozenset[SubscriptionId]  # whose cursors are past their topics' ends: they miss the next messages
-
-    def intersection(self, other: "Inconsistencies") -> "Inconsistencies":
-        """Return the inconsistencies that the other look found too."""
-        return Inconsistencies(*map(and_, self, other))
 
 
 def inconsistencies(held: EngineIdentities) -> Inconsistencies:
@@ -92,9 +89,8 @@ class ServiceDoctor:
     log: Log
     cursors: Cursors
     losses: LossTotal
-    removal: Callable[[str], str] | None = None
-    """Makes the command that removes a log of a cluster. None: one process owns everything, and its start cleans up."""
-    again_after: float = SECOND_LOOK_SECONDS
+    removal: Callable[[str], str] | None = None  # makes the command that removes a log; None: one process cleans up
+    again_after: float = 1.5  # seconds
     issuers: Issuers | None = None
     copied_for: Callable[[], Milliseconds | None] = lambda: None  # age of a backup under way, which blocks retention
     leap: Callable[[], Milliseconds] = lambda: Milliseconds(0)  # leap of the wall clock, which blocks retention
@@ -107,7 +103,7 @@ class ServiceDoctor:
         found = inconsistencies(await self._read_identities(asking))
         if any(found):
             await asyncio.sleep(self.again_after)
-            found = found.intersection(inconsistencies(await self._read_identities(asking)))
+            found = Inconsistencies(*map(and_, found, inconsistencies(await self._read_identities(asking))))
         findings = [
             *await self._weak_topic_findings(asking),
             *await self._log_findings(asking, found),
@@ -135,10 +131,10 @@ class ServiceDoctor:
         return EngineIdentities(topics, subscriptions, cursors, logs, bounds)
 
     def _engine_findings(self, silent: Collection[str]) -> Iterator[Finding]:
-        reasons = {"registry": self.registry.away, "log": self.log.away}
-        for engine in ("registry", "log", "cursors"):
-            if reasons.get(engine):
-                yield Finding(True, f"The {engine} cannot be reached: {reasons[engine]}.")
+        reasons = {"registry": self.registry.away, "log": self.log.away, "cursors": None}
+        for engine, reason in reasons.items():
+            if reason:
+                yield Finding(True, f"The {engine} cannot be reached: {reason}.")
             elif engine in silent:
                 yield Finding(True, f"The {engine} did not answer: what depends on it was not looked at.")
         if self.log.refusal and not reasons["log"]:
@@ -147,10 +143,8 @@ class ServiceDoctor:
     def _retention_findings(self) -> Iterator[Finding]:
         since, leap, lost = self.copied_for(), self.leap(), self.losses.messages
         if since is not None:
-            text = (
-                f"A backup has been taken for {span_text(since)}: until it is done or ended, retention removes nothing."
-            )
-            yield Finding(since >= LONG_BACKUP_MS, text)
+            taken = f"A backup has been taken for {span_text(since)}"
+            yield Finding(since >= LONG_BACKUP_MS, f"{taken}: until it is done or ended, retention removes nothing.")
         if leap:
             yield Finding(
                 True,
@@ -169,7 +163,8 @@ class ServiceDoctor:
 
     async def _issuer_findings(self, asking: "_EngineQueries") -> Iterator[Finding]:
         away = (await asking.ask("registry", self.issuers.away()) if self.issuers else None) or ()
-        texts = [_issuer_text(each) for each in away[:MAX_NAMED]]
+        texts = [f"Issuer {each.issuer.name} did not give its keys the last time it was asked ({each.keys.failure}): "
+                + (_NO_KEYS if each.keys.fetched_on is None else _OLD_KEYS) for each in away[:MAX_NAMED]]  # fmt: skip
         return _limit_findings(texts, len(away), "issuers that do not give their keys")
 
     async def _not_base64_findings(self, asking: "_EngineQueries") -> Iterator[Finding]:
@@ -182,12 +177,10 @@ class ServiceDoctor:
         ]
         return _limit_findings(texts, len(counts), "topics with data that is not base64", wrong=False)
 
-    def _remedy(self, of_next_start: str, of_operator: str) -> str:
-        return of_operator if self.removal else f"the next start of the service {of_next_start}"
-
     async def _log_findings(self, asking: "_EngineQueries", found: Inconsistencies) -> Sequence[Finding]:
         gone, orphans = found.topics_without_log, found.logs_without_topic
-        remedy = self._remedy("makes an empty one", "delete the topic and make it again")
+        by_start = "the next start of the service makes an empty one"
+        remedy = "delete the topic and make it again" if self.removal else by_start
         names = (await asking.topics(gone)).values()
         texts = [f"The log of {name} is gone with all its messages: {remedy}." for name in names]
         of_gone = _limit_findings(texts, len(gone), "topics whose logs are gone")
@@ -208,7 +201,8 @@ class ServiceDoctor:
 
     async def _cursor_findings(self, asking: "_EngineQueries", found: Inconsistencies) -> Sequence[Finding]:
         bare, strays, past = found.subscriptions_without_cursor, found.cursors_without_subscription, found.past_the_end
-        remedy = self._remedy("puts it at the oldest message kept", "delete it and make it again")
+        by_start = "the next start of the service puts it at the oldest message kept"
+        remedy = "delete it and make it again" if self.removal else by_start
         lost = [f"The position of {name} is gone, so nothing can be pulled from it: {remedy}."
                 for name in await asking.subscriptions(bare)]  # fmt: skip
         ahead = [f"{name} stands past the end of its topic and will miss what is published next: move it to the end."
@@ -254,14 +248,6 @@ class _EngineQueries:
         return [name for name in names if name]
 
 
-def _issuer_text(found: ListedIssuer) -> str:
-    name, keys = found.issuer.name, found.keys
-    text = f"Issuer {name} did not give its keys the last time it was asked ({keys.failure}): "
-    if keys.fetched_on is None:
-        return f"{text}its signed tokens are refused."
-    return f"{text}those that are used are good for 24 hours since it last gave them."
-
-
 def _first_few(found: Collection[K]) -> list[K]:
     return sorted(found)[:MAX_NAMED]
 
@@ -285,9 +271,7 @@ class ServiceInfo:
 
     async def require_viewer(self, token: str | None) -> None:
         """Raise `NotAuthenticated` or `NotAllowed` unless the caller may see details (17.4, O6)."""
-        principal = await self.admission.principal(token)
-        if principal is None:
-            raise NotAuthenticated
+        principal = require_found(await self.admission.principal(token), NotAuthenticated)
         if not _may_view(principal, "ams:healthStatus"):
             raise NotAllowed
 
@@ -301,8 +285,7 @@ class ServiceInfo:
         status = "ok" if is_well else "warning"
         if not self.pushing.enabled:
             return Status(status, push_functionality="disabled")
-        health = await self.pushing.server.health(details=details)
-        return Status(status, [PushServer(self.push_server, health)])
+        return Status(status, [PushServer(self.push_server, await self.pushing.server.health(details=details))])
 
     async def version(self, token: str | None) -> Version:
         """Return what runs here; the release only for those who may view. An unknown token is no error."""

@@ -22,12 +22,10 @@ from ams.storage.log.base import Log, Owner
 from ams.storage.registry.records import Topic
 from ams.storage.registry.registry import Registry
 
-MEASURE_SECONDS = 5.0
 UNLIMITED_MEASURE_MS = 60_000  # between measurements while no project has a limit
 MIN_REMEASURE_MS = 2_000  # after a measurement a refusal may cause another one, as there may be room by now
 NEAR_LIMIT_PART = 3 / 4  # above this part of its limit, messages that no subscription needs are removed
 REQUEST_BYTES = 64  # approximate bytes of a stored request beside its messages
-
 logger = structlog.get_logger("ams.quotas")
 
 
@@ -47,9 +45,9 @@ class StoredBytes:
         self._changed: dict[ProjectId, Limits] = {}  # quotas changed since the last measurement began to read them
         self._byte_rates: dict[int, Rate] = {}  # published bytes of projects, by the bytes a second they may publish
         self._measured_at = clock.monotonic() - UNLIMITED_MEASURE_MS
-        self.rounds = Ticker("stored bytes", MEASURE_SECONDS, self.measure, partial(logger.warning, "stored.unknown"))
+        self.rounds = Ticker("stored bytes", 5.0, self.measure, partial(logger.warning, "stored.unknown"))
 
-    def usage_of(self, project: ProjectId) -> int:
+    def held_by(self, project: ProjectId) -> int:
         """Return the approximate bytes of a project's messages."""
         return self._share.held_by(project)
 
@@ -57,7 +55,7 @@ class StoredBytes:
         """Return the quota of a project in bytes; 0: no limit."""
         return self._limits.get(project, self._rules.defaults[STORED_BYTES])
 
-    def share(self, project: ProjectId) -> int | None:
+    def steady_share(self, project: ProjectId) -> int | None:
         """Return the present fair share in bytes of a project without a quota; None: no limit."""
         return None if self._share.capacity == UNLIMITED else self._share.steady_share(project)
 

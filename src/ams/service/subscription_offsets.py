@@ -6,18 +6,9 @@ from dataclasses import dataclass, field
 import msgspec
 
 from ams.access.admission import Caller
-from ams.access.permissions import CONSUMER
 from ams.core.clock import DAY, Clock, Milliseconds, SystemClock
-from ams.core.errors import AlreadyExists, Conflict, InvalidInput, LogUnavailable, NotFound, TopicGone
-from ams.core.names import (
-    Offset,
-    SnapshotName,
-    SubscriptionId,
-    SubscriptionName,
-    TopicId,
-    TopicName,
-    subscription_reference,
-)
+from ams.core.errors import AlreadyExists, Conflict, LogUnavailable, NotFound, TopicGone, refuse_if
+from ams.core.names import Offset, SnapshotName, SubscriptionId, SubscriptionName, TopicName, subscription_reference
 from ams.core.retention_clock import RetentionClock
 from ams.service import lookup
 from ams.service.leftovers import finish_or_leave
@@ -26,7 +17,7 @@ from ams.service.retention import age_of, bounds_for, follow_retention, offset_w
 from ams.storage.cursors.acks import CursorStore
 from ams.storage.cursors.base import Position
 from ams.storage.log.base import Bounds, Log
-from ams.storage.registry.records import NO_LABELS, Page, PageRequest, Snapshot, Subscription
+from ams.storage.registry.records import NO_LABELS, Page, PageRequest, Snapshot, Subscription, Topic
 from ams.storage.registry.registry import Registry
 from ams.wire.subscriptions import Offsets
 
@@ -51,7 +42,7 @@ class Seeker:
         subscription = await self.require(caller, name)
         topic = await lookup.topic_of(self.registry, subscription)
         with lookup.no_topic_is_a_conflict:
-            position, bounds = await self._follow_retention(subscription, topic.id)
+            position, bounds = await self._follow_retention(subscription, topic)
             return await self._offsets(subscription, bounds, position.offset)
 
     async def offset_at(self, caller: Caller, name: SubscriptionName, time: Milliseconds) -> Offset:
@@ -69,21 +60,17 @@ class Seeker:
     async def seek(self, caller: Caller, name: SubscriptionName, offset: int) -> Offsets:
         """Move the cursor to `offset`; return the new offsets. Raises `InvalidInput` (A6)."""
 
-        async def there(topic: TopicId, bounds: Bounds) -> Offset:
-            if not bounds.oldest <= offset <= bounds.end:
-                raise InvalidInput("Offset out of bounds")
+        async def there(_: Topic, bounds: Bounds) -> Offset:
+            refuse_if(not bounds.oldest <= offset <= bounds.end, "Offset out of bounds")
             return Offset(offset)
 
         return await self._move_cursor(caller, name, there)
 
     async def seek_time(self, caller: Caller, name: SubscriptionName, time: Milliseconds) -> Offsets:
-        """Move the cursor to the first message published at `time` or later; return the new offsets.
+        """Move to the first message published at `time` or later, at most to the present end; return offsets."""
 
-        At most to the end at the beginning of the call, so that no message published meanwhile is skipped.
-        """
-
-        async def there(topic: TopicId, bounds: Bounds) -> Offset:
-            return await offset_within(self.log, topic, time, bounds)
+        async def there(topic: Topic, bounds: Bounds) -> Offset:
+            return await offset_within(self.log, topic.id, time, bounds)
 
         return await self._move_cursor(caller, name, there)
 
@@ -102,7 +89,7 @@ class Seeker:
             if topic.id != there.topic_id:
                 raise Conflict("Snapshot is of another topic than the subscription")
             with lookup.no_topic_is_a_conflict:
-                _, bounds = await self._follow_retention(subscription, topic.id)
+                _, bounds = await self._follow_retention(subscription, topic)
             if await self.cursors.restore(subscription.id, topic.id, there.floor, there.done) is not None:
                 self.moved(subscription.id)
                 lost = lost_of(there, bounds.oldest)
@@ -111,7 +98,7 @@ class Seeker:
                 return msgspec.structs.replace(shown, lost=lost)
 
     async def _move_cursor(
-        self, caller: Caller, name: SubscriptionName, where: Callable[[TopicId, Bounds], Awaitable[Offset]]
+        self, caller: Caller, name: SubscriptionName, where: Callable[[Topic, Bounds], Awaitable[Offset]]
     ) -> Offsets:
         """Move the cursor to `where`; retry if the topic was recreated meanwhile, as its offsets begin anew."""
         subscription = await self.require(caller, name)
@@ -119,29 +106,27 @@ class Seeker:
         while True:
             topic = await lookup.topic_of(self.registry, subscription)
             with lookup.no_topic_is_a_conflict:
-                _, bounds = await self._follow_retention(subscription, topic.id)
-                offset = await where(topic.id, bounds)
+                _, bounds = await self._follow_retention(subscription, topic)
+                offset = await where(topic, bounds)
             if await self.cursors.seek(subscription.id, topic.id, offset):
                 self.moved(subscription.id)
                 shown = await finish_or_leave(self._offsets(subscription, bounds, offset), "offsets")
                 return shown or Offsets(bounds.oldest, bounds.end, offset)
 
     async def _own(self, subscription: Subscription) -> None:
-        """Own a parallel subscription, which its owner alone moves. Raises `OwnedElsewhere`."""
-        if subscription.parallel is not None and self.working is not None:
+        if subscription.parallel is not None and self.working is not None:  # its owner alone moves it
             await self.working.opened.own(subscription.id)
 
     async def require(self, caller: Caller, name: SubscriptionName) -> Subscription:
         """Return a subscription; raise `NotFound`, `NotAllowed` for a consumer outside its access list, `Conflict`."""
-        subscription = await lookup.find_subscription(self.registry, caller, name)
-        caller.require_listed(subscription.authorized, CONSUMER)
+        subscription = await lookup.find_listed_subscription(self.registry, caller, name)
         lookup.require_attached(subscription)
         self.used(subscription.id)
         return subscription
 
-    async def _follow_retention(self, subscription: Subscription, topic: TopicId) -> tuple[Position, Bounds]:
-        position = await self.cursors.position(subscription.id, topic)
-        bounds = await bounds_for(self.log, topic, subscription, self.retention_clock)
+    async def _follow_retention(self, subscription: Subscription, topic: Topic) -> tuple[Position, Bounds]:
+        position = await self.cursors.position(subscription.id, topic.id)
+        bounds = await bounds_for(self.log, topic.id, subscription, self.retention_clock)
         return await follow_retention(self.cursors, subscription, position, bounds.oldest), bounds
 
     async def _offsets(self, subscription: Subscription, bounds: Bounds, current: Offset) -> Offsets:
@@ -153,7 +138,7 @@ class Seeker:
             return Offsets(bounds.oldest, bounds.end, current, done)
         await self.working.opened.retain(opened)
         backlog = opened.backlog
-        current = max(current, backlog.floor)  # disk and memory may differ for a moment
+        current = max(current, backlog.done.floor)  # disk and memory may differ for a moment
         return Offsets(
             bounds.oldest, max(bounds.end, current), current,
             backlog.done.above - backlog.done.count(Offset(0), current), len(backlog.leases),
@@ -195,9 +180,8 @@ class Snapshots:
         `Conflict` for an ordered subscription, `AlreadyExists`, `Conflict` without its topic, and when the snapshot
         would end within an hour.
         """
-        found = await lookup.find_subscription(
-            self.registry, caller, subscription_reference(caller.here.name, subscription)
-        )
+        reference = subscription_reference(caller.here.name, subscription)
+        found = await lookup.find_subscription(self.registry, caller, reference)
         lookup.parallel_options(found.parallel)
         lookup.require_attached(found)
         if await self.registry.snapshots.find(caller.here.id, name) is not None:
@@ -228,8 +212,7 @@ class Snapshots:
     async def set_expiry(self, caller: Caller, name: SnapshotName, moment: Milliseconds) -> Snapshot:
         """Change the expiry of a snapshot to a time within seven days. Raises `InvalidInput`, `NotFound`."""
         now = self.clock.wall()
-        if not now < moment <= now + SNAPSHOT_LIFE_MS:
-            raise InvalidInput("A snapshot ends later than now, and within seven days")
+        refuse_if(not now < moment <= now + SNAPSHOT_LIFE_MS, "A snapshot ends later than now, and within seven days")
         changed = await self.registry.snapshots.update(caller.here.id, name, expires_on=moment)
         return lookup.require_found(changed, NotFound(lookup.NO_SNAPSHOT))
 

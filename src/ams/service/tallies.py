@@ -37,7 +37,6 @@ PAUSE_FACTOR = 50  # a pause is at least this multiple of its round: rounds take
 TOPICS_PER_YIELD = 64  # topics counted before yielding to the event loop
 NEWEST_DAYS = 30  # days in the answer for a topic or a project (contract 14.1)
 MIN_NOTES_KEPT = 1024  # notes kept before those of deleted names are removed
-
 logger = structlog.get_logger("ams.counting")
 
 
@@ -51,15 +50,6 @@ class Pulls:
     last: Milliseconds | None = None
     before: Milliseconds | None = None  # when the pull before the last one was; None: not since this was last stored
 
-    def add_earlier(self, earlier: "Pulls") -> None:
-        """Add earlier pulls."""
-        self.messages += earlier.messages
-        self.bytes += earlier.bytes
-        if self.before is None:
-            self.before = earlier.last if self.last is not None else earlier.before
-        if self.last is None:
-            self.last, self.last_messages = earlier.last, earlier.last_messages
-
 
 @dataclass(slots=True)
 class Counts:
@@ -68,11 +58,14 @@ class Counts:
     clock: Clock = field(default_factory=SystemClock)
     published: dict[TopicId, PublishNote] = field(default_factory=dict)
     pulled: dict[SubscriptionId, Pulls] = field(default_factory=dict)
-    not_base64: int = 0
+    not_base64: int = 0  # messages stored although their data is not base64
     not_base64_of: Counter[TopicId] = field(default_factory=Counter)
     acknowledgements: int = 0
-    acknowledged_at: dict[SubscriptionId, Milliseconds] = field(default_factory=dict)
-    """Time of each subscription's last acknowledgement since the start."""
+    acknowledged_at: dict[SubscriptionId, Milliseconds] = field(default_factory=dict)  # the last one since the start
+    messages: int = 0  # published messages that rounds have counted
+    bytes: int = 0
+    delivered: int = 0
+    by_topic: Counter[tuple[str, str]] = field(default_factory=Counter)  # messages by project and topic, if asked for
 
     def note_publish(self, topic: Topic, appended: Appended) -> None:
         """Note a stored publish; a repeated one, by its idempotency key, changes nothing."""
@@ -80,11 +73,6 @@ class Counts:
         last = known[1] if known else None
         if last is None or appended.first > last.first:
             self.published[topic.id] = (topic.project_id, appended, last)
-
-    def note_not_base64(self, topic: Topic, messages: int) -> None:
-        """Note messages that were stored although they are not base64."""
-        self.not_base64 += messages
-        self.not_base64_of[topic.id] += messages
 
     def note_attempt(self, topic: Topic) -> None:
         """Note a publish without a known outcome: its messages may be in the log."""
@@ -121,24 +109,20 @@ class Counts:
 
     @property
     def note_count(self) -> int:
-        """Number of notes."""
-        return len(self.pulled) + len(self.acknowledged_at) + len(self.not_base64_of)
+        """Number of notes by name."""
+        return len(self.pulled) + len(self.acknowledged_at) + len(self.not_base64_of) + len(self.by_topic)
 
     def give_back(self, published: dict[TopicId, PublishNote], pulled: dict[SubscriptionId, Pulls]) -> None:
         """Restore notes that could not be stored."""
         self.published = published | self.published
         for subscription, earlier in pulled.items():
-            self.pulled.setdefault(subscription, Pulls()).add_earlier(earlier)
-
-
-@dataclass(slots=True)
-class Figures:
-    """Figures since the start, for the operations port."""
-
-    messages: int = 0
-    bytes: int = 0
-    delivered: int = 0
-    by_topic: Counter[tuple[str, str]] = field(default_factory=Counter)  # messages by project and topic, if asked for
+            later = self.pulled.setdefault(subscription, Pulls())
+            later.messages += earlier.messages
+            later.bytes += earlier.bytes
+            if later.before is None:
+                later.before = earlier.last if later.last is not None else earlier.before
+            if later.last is None:
+                later.last, later.last_messages = earlier.last, earlier.last_messages
 
 
 class Counting:
@@ -150,7 +134,6 @@ class Counting:
         self._most = MIN_NOTES_KEPT
         put_off = partial(logger.warning, "counting.put_off")
         self.rounds = Ticker("counting", ROUND_SECONDS, self._timed_round, put_off, has_last=True)
-        self.figures = Figures()
 
     async def catch_up(self) -> None:
         """Count messages that no round saw before the last stop. Call it before anything is published."""
@@ -188,7 +171,7 @@ class Counting:
             yield advances
             self._add_figures(known, advances, {})
             for gone in known:
-                self.figures.by_topic.pop((gone.project, gone.name), None)
+                self.counts.by_topic.pop((gone.project, gone.name), None)
 
     async def topic(self, topic: Topic) -> tuple[Tally, ByDay]:
         """Return the tally of a topic, and its newest days. Raises `NotFound` if it is deleted."""
@@ -263,8 +246,10 @@ class Counting:
             return None
         if not days and note is None:
             return None
-        moved = Tally(now.messages, now.bytes, _rate(tally.rate, note))
-        return TallyStep(known.id, tally.messages, moved, days)
+        rate, (_, last, before) = tally.rate, note or (None, None, None)
+        if last is not None and (rate.last is None or last.time >= rate.last):
+            rate = Rate(last.count, last.time, rate.last if before is None else before.time)
+        return TallyStep(known.id, tally.messages, Tally(now.messages, now.bytes, rate), days)
 
     async def _uncounted_days(self, wanted: Callable[[ProjectId], bool]) -> list[tuple[ProjectId, Sequence[Day]]]:
         published = {topic: note for topic, note in self.counts.published.items() if wanted(note[0])}
@@ -281,29 +266,20 @@ class Counting:
         for advance in advances:
             topic = before[advance.topic]
             messages = advance.tally.messages - topic.tally.messages
-            self.figures.messages += messages
-            self.figures.bytes += advance.tally.bytes - topic.tally.bytes
+            self.counts.messages += messages
+            self.counts.bytes += advance.tally.bytes - topic.tally.bytes
             if self._by_topic:
-                self.figures.by_topic[topic.project, topic.name] += messages
-        self.figures.delivered += sum(each.messages for each in pulled.values())
+                self.counts.by_topic[topic.project, topic.name] += messages
+        self.counts.delivered += sum(each.messages for each in pulled.values())
 
     async def _forget_deleted(self) -> None:
-        """Remove notes of deleted names, each time when their number has doubled."""
-        named = self.figures.by_topic
-        if self.counts.note_count + len(named) <= self._most:
+        if self.counts.note_count <= self._most:  # look each time when their number has doubled
             return
         self.counts.forget_gone(await self._registry.subscriptions.ids(), await self._registry.topics.ids())
-        there = {(each.project, each.name) for each in await self._registry.tallies.all()} if named else set()
-        for gone in named.keys() - there:
-            del named[gone]
-        self._most = max(2 * (self.counts.note_count + len(named)), MIN_NOTES_KEPT)
-
-
-def _rate(stored: Rate, note: PublishNote | None) -> Rate:
-    _, last, before = note or (None, None, None)
-    if last is None or (stored.last is not None and last.time < stored.last):
-        return stored
-    return Rate(last.count, last.time, stored.last if before is None else before.time)
+        if named := self.counts.by_topic:
+            for gone in named.keys() - {(each.project, each.name) for each in await self._registry.tallies.all()}:
+                del named[gone]
+        self._most = max(2 * self.counts.note_count, MIN_NOTES_KEPT)
 
 
 def _with_pulls(stored: Tally, pulls: Pulls) -> Tally:

@@ -7,7 +7,7 @@ from ams.access.admission import Caller
 from ams.access.permissions import PUBLISHER
 from ams.core import iam
 from ams.core.clock import Milliseconds
-from ams.core.errors import AlreadyExists, AmsError, InvalidInput, NotFound, TopicGone, Unavailable
+from ams.core.errors import AlreadyExists, AmsError, InvalidInput, NotFound, TopicGone, Unavailable, refuse_if
 from ams.core.names import SchemaName, SubscriptionName, TopicName, UserName, new_topic_id, schema_reference
 from ams.core.quotas import TOPICS
 from ams.service.leftovers import drop_or_leave, finish_or_leave
@@ -42,15 +42,9 @@ class Topics:
         return await find_topic(self.registry, caller, name)
 
     async def create(
-        self,
-        caller: Caller,
-        name: TopicName,
-        schema: str = "",
-        use: SchemaUse = ANY_USE,
-        *,
-        labels: Mapping[str, str] = NO_LABELS,
-        retention: Milliseconds | None = None,
-    ) -> Topic:
+        self, caller: Caller, name: TopicName, schema: str = "", use: SchemaUse = ANY_USE, *,
+        labels: Mapping[str, str] = NO_LABELS, retention: Milliseconds | None = None,
+    ) -> Topic:  # fmt: skip
         """Create a topic: first the log, so that a registered topic can always be published to.
 
         `schema` is a reference, empty for none; without `retention` it follows its project. Raises as `attach_schema`,
@@ -61,8 +55,7 @@ class Topics:
             raise AlreadyExists("Topic already exists")
         await self.registry.quotas.require_room(caller.here.id, {TOPICS: 1})
         identity = new_topic_id()
-        kept = retention or caller.here.retention
-        await self.log.create(identity, kept, label=f"{caller.here.name}.{name}")
+        await self.log.create(identity, retention or caller.here.retention, label=f"{caller.here.name}.{name}")
         made = Topic(identity, caller.here.id, name, None, retention, self.registry.shared.clock.wall(), labels=labels)
         try:
             topic = await self.registry.topics.create(made, attached, use)
@@ -109,14 +102,10 @@ class Topics:
         listed = await self.registry.topics.access_list(caller.here.id, name)
         return Acl(listed, iam.lines(await self.registry.policies.find("topics", caller.here.id, name)))
 
-    async def set_access_list(self, caller: Caller, name: TopicName, users: Sequence[str]) -> Sequence[UserName]:
-        """Replace the access list and return it; raise `NotFound` for users who are no members, then for the topic."""
-        return await self.registry.topics.change_access_list(caller.here.id, name, users, None, caller.expected)
-
     async def change_access_list(
-        self, caller: Caller, name: TopicName, add: Sequence[str], remove: Collection[str]
+        self, caller: Caller, name: TopicName, add: Sequence[str], remove: Collection[str] | None = None
     ) -> Sequence[UserName]:
-        """Add users to the access list and remove others; return it. Raises as `set_access_list`, of users to add."""
+        """Add users and remove others, None: all others; return the list. Raises `NotFound`, first for a non-member."""
         return await self.registry.topics.change_access_list(caller.here.id, name, add, remove, caller.expected)
 
     async def attach_schema(self, caller: Caller, name: TopicName, schema: str, use: SchemaUse = ANY_USE) -> Topic:
@@ -137,11 +126,9 @@ class Topics:
     async def _schema(self, caller: Caller, reference: str, use: SchemaUse) -> SchemaName:
         name = schema_reference(caller.here.name, reference)
         encoding, first, last = use
-        if encoding and encoding not in ENCODINGS:
-            raise InvalidInput(f"The encoding of a schema is one of {', '.join(ENCODINGS)}")
+        refuse_if(encoding and encoding not in ENCODINGS, f"The encoding of a schema is one of {', '.join(ENCODINGS)}")
         schema = require_found(await self.registry.schemas.find(caller.here.id, name), NotFound(NO_SCHEMA))
-        if encoding == "BINARY" and schema.content.type == "json":
-            raise InvalidInput("A schema of type json has the encoding JSON")
+        refuse_if(encoding == "BINARY" and schema.content.type == "json", "A schema of type json has the encoding JSON")
         for number in (first, last):
             if number is not None:
                 require_found(await self.registry.schemas.revision(schema.id, number), NotFound(NO_REVISION))

@@ -12,7 +12,7 @@ from ams.access import permissions
 from ams.access.admission import Caller
 from ams.core import rights
 from ams.core.clock import Clock, Milliseconds
-from ams.core.errors import AlreadyExists, Conflict, InvalidInput, NotAllowed, NotFound, UnknownToken
+from ams.core.errors import AlreadyExists, Conflict, InvalidInput, NotAllowed, NotFound, UnknownToken, refuse_if
 from ams.core.names import ProjectId, RegistrationId, TokenId, TokenName, UserId, UserName, checked_name
 from ams.core.public_keys import PublicKey
 from ams.core.supervisor import Ticker
@@ -29,9 +29,7 @@ MAX_EXPIRY = Milliseconds(253_402_300_799_000)  # the last second that can be wr
 TOKEN_ACTIONS = frozenset(action for action in permissions.PERMISSIONS if not permissions.needs_all_rights(action))
 STORE_USES_SECONDS = 60.0
 UNKNOWN_NAME = "Token doesn't exist"
-
 T = TypeVar("T")
-
 logger = structlog.get_logger("ams.users")
 
 
@@ -42,23 +40,17 @@ class Users:
     registry: Registry
     roles: frozenset[str] = permissions.ROLES
 
-    async def project_filter(self, name: str) -> records.Project | None:
+    async def project_filter(self, name: str) -> ProjectId | None:
         """Return the project of a list's filter (contract 5.2); empty: None. Raises `NotFound`."""
         if not name:
             return None
-        return require_found(await self.registry.projects.find(name), NotFound("ProjectUUID doesn't exist"))
+        return require_found(await self.registry.projects.find(name), NotFound("ProjectUUID doesn't exist")).id
 
     async def list(
-        self,
-        caller: Caller,
-        page: records.PageRequest,
-        *,
-        project: records.Project | None = None,
-        details: bool = False,
+        self, caller: Caller, page: records.PageRequest, *, project: ProjectId | None = None, details: bool = False
     ) -> records.Page[records.User]:
         """Return a page of all users or the members of `project`, newest first; memberships only with `details`."""
-        users = await self.registry.users.page(page, project=project.id if project else None, details=details)
-        return users.map(caller.view)
+        return (await self.registry.users.page(page, project=project, details=details)).map(caller.view)
 
     async def show(self, caller: Caller, name: UserName) -> records.User:
         """Return a user, as far as the caller may see it. Raises `NotFound`."""
@@ -129,24 +121,18 @@ class Users:
         self, caller: Caller, details: records.UserDetails
     ) -> dict[ProjectId, tuple[str, ...]] | None:
         """Return the requested memberships, None if absent; check them, then the service roles (5.4, U3)."""
-        roles = None if details.grants is None else await self._project_roles(details.grants)
-        permissions.check_roles(details.service_roles or (), self.roles if caller.full_view else frozenset())
-        return roles
-
-    async def _project_roles(self, grants: Sequence[records.Grant]) -> dict[ProjectId, tuple[str, ...]]:
-        named = [grant for grant in grants if grant.project]
-        seen: set[str] = set()
-        for grant in named:
-            if grant.project in seen:
+        named = [grant for grant in details.grants or () if grant.project]
+        for index, grant in enumerate(named):
+            if any(each.project == grant.project for each in named[:index]):
                 raise InvalidInput(f"duplicate reference of project {grant.project}")
-            seen.add(grant.project)
         roles = {}
         for grant in named:
             project = await self.registry.projects.find(grant.project)
             roles[require_found(project, InvalidInput(f"invalid project: {grant.project}")).id] = grant.roles
         for grant in named:
             permissions.check_roles(grant.roles, permissions.PROJECT_ROLES)
-        return roles
+        permissions.check_roles(details.service_roles or (), self.roles if caller.full_view else frozenset())
+        return None if details.grants is None else roles
 
 
 async def create_first_admin(registry: Registry, keep: Callable[[str], None], forget: Callable[[], None]) -> bool:
@@ -198,8 +184,7 @@ class Registrations:
 
     async def register(self, applicant: records.Applicant) -> records.Registration:
         """Store the registration of an applicant; raise `InvalidInput` for its name (17.3, U4, U5), `AlreadyExists`."""
-        if not applicant.name:
-            raise InvalidInput("Invalid User Arguments")
+        refuse_if(not applicant.name, "Invalid User Arguments")
         checked_name("user", applicant.name)
         return await self.registry.registrations.create(applicant)
 
@@ -250,16 +235,10 @@ class Tokens:
         return require_found(await self.registry.named_tokens.find(owner.id, name), NotFound(UNKNOWN_NAME))
 
     async def create(
-        self,
-        caller: Caller,
-        user: UserName,
-        name: TokenName,
-        *,
-        expires_on: Milliseconds | None = None,
-        lifetime: Milliseconds | None = None,
-        wanted: Sequence[tuple[str, str]] | None = None,
+        self, caller: Caller, user: UserName, name: TokenName, *, expires_on: Milliseconds | None = None,
+        lifetime: Milliseconds | None = None, wanted: Sequence[tuple[str, str]] | None = None,
         key: PublicKey | None = None,
-    ) -> tuple[records.NamedToken, str]:
+    ) -> tuple[records.NamedToken, str]:  # fmt: skip
         """Make a token of a user that is good until `expires_on` or for `lifetime`, and for the rights in `wanted`.
 
         Without the first two it never expires; without rights it is good for all that the user may do. Returns it with
@@ -285,17 +264,14 @@ class Tokens:
         self, caller: Caller, expires_on: Milliseconds | None, lifetime: Milliseconds | None
     ) -> Milliseconds | None:
         now, login = self.clock.wall(), caller.login
-        if expires_on is not None and lifetime is not None:
-            raise InvalidInput("Give expires_on or expires_in, not both")
+        refuse_if(expires_on is not None and lifetime is not None, "Give expires_on or expires_in, not both")
         until = Milliseconds(now + lifetime) if lifetime is not None else expires_on
-        if until is not None and until <= now:
-            raise InvalidInput("The token would have expired already")
-        if until is not None and until > MAX_EXPIRY:
-            raise InvalidInput("The token would expire after the year 9999: leave the time out for none")
-        if login is None or login.token is None or login.expires_on is None:
-            return until
-        if until is None or until > login.expires_on:
-            raise InvalidInput("The token would outlive the one it is made with: it must expire no later")
+        if until is not None:
+            refuse_if(until <= now, "The token would have expired already")
+            refuse_if(until > MAX_EXPIRY, "The token would expire after the year 9999: leave the time out for none")
+        if login is not None and login.token is not None and login.expires_on is not None:
+            is_later = until is None or until > login.expires_on
+            refuse_if(is_later, "The token would outlive the one it is made with: it must expire no later")
         return until
 
 

@@ -11,17 +11,10 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
+from ams.core import names
 from ams.core.errors import InvalidInput, NotFound, Unusable
 from ams.core.messages import Batch, Message, batch_of, message
-from ams.core.names import (
-    SCHEMA_ENCODING_ATTRIBUTE,
-    SCHEMA_NAME_ATTRIBUTE,
-    SCHEMA_REVISION_ATTRIBUTE,
-    ProjectId,
-    SchemaId,
-    revision_id,
-    schema_path,
-)
+from ams.core.names import ProjectId, SchemaId, revision_id, schema_path
 from ams.service.lookup import require_found
 from ams.storage.database.invalidation import Cache
 from ams.storage.registry.records import AttachedSchema, SchemaContent
@@ -33,7 +26,6 @@ from ams.validation.long_checks import DATA, MESSAGE, PAYLOAD, TASK_SECONDS, Inv
 from ams.validation.protobuf import definition_of, is_compiled, with_descriptor
 
 MAX_COMPILED = 2**26  # bytes of memory for compiled revisions: thousands of usual ones, a few of the largest
-
 MAX_REVISIONS_TRIED = 20
 NO_REVISION_LEFT = "The schema of the topic has none of the revisions left that messages may keep"
 
@@ -91,8 +83,7 @@ class Validators:
                 refused[index] = error.message
             except OverBudget:
                 pieces = [_piece_of(*left) for left in candidates[place:]]
-                found = await self.check_in_worker(project, revision, pieces, every=True)
-                return refused | dict(found)
+                return refused | dict(await self.check_in_worker(project, revision, pieces, every=True))
         return refused
 
     async def check_in_worker(
@@ -106,9 +97,8 @@ class Validators:
     async def ask_content(self, project: ProjectId, content: SchemaContent, payload: bytes, encoding: str) -> None:
         """Validate one payload, number 0, by a schema that may be unstored. Raises as `compile_schema` and `check`."""
         content = await self.add_descriptor(project, content)
-        asked = await compile_schema(content, encoding)
         try:
-            asked.check(0, payload, Budget(INLINE_UNITS))
+            (await compile_schema(content, encoding)).check(0, payload, Budget(INLINE_UNITS))
         except OverBudget:
             task = _task(content, [_piece_of(0, payload)], False, encoding)
             for refused in await self._long_checks.check(project, task):
@@ -132,7 +122,6 @@ class Validators:
         return require_found(await self._compiled.find(revision, wait_and_look_again), NotFound(NO_SCHEMA))
 
     async def _compile(self, schema: SchemaId, revision: int, encoding: str) -> Compiled | None:
-        """Compile a revision; None: it does not exist. Raises `Unusable` if it cannot be compiled."""
         stored = await self.registry.schemas.revision(schema, revision)
         if stored is None:
             return None
@@ -197,12 +186,11 @@ class Fitting:
         """Return the messages to store. Raises as `Validators.check`, with reasons of the newest revision."""
         kept, schema = await self._revisions(messages), self.schema
         name = schema_path(self.project_name, schema.name)
-        labels = {SCHEMA_NAME_ATTRIBUTE: name, SCHEMA_ENCODING_ATTRIBUTE: schema.encoding}
+        labels = {names.SCHEMA_NAME_ATTRIBUTE: name, names.SCHEMA_ENCODING_ATTRIBUTE: schema.encoding}
         fitted = []
         for index, each in enumerate(messages):
-            revision = revision_id(schema.id, kept[index])
-            attributes = {**each.attributes, **labels, SCHEMA_REVISION_ATTRIBUTE: revision}
-            fitted.append(message(each.data, attributes, each.ordering_key))
+            revision = {names.SCHEMA_REVISION_ATTRIBUTE: revision_id(schema.id, kept[index])}
+            fitted.append(message(each.data, {**each.attributes, **labels, **revision}, each.ordering_key))
         return batch_of(fitted)
 
     async def earlier(self, messages: Sequence[Message]) -> AsyncIterator[Batch]:
@@ -230,8 +218,8 @@ class Fitting:
             if not left:
                 return kept
             if asyncio.get_running_loop().time() > until:
-                index = left[0][0]
-                raise InvalidInput(f"Message {index} takes too long or too much memory to check against the schema")
+                text = "takes too long or too much memory to check against the schema"
+                raise InvalidInput(f"Message {left[0][0]} {text}")
         raise InvalidInput(reasons[left[0][0]] if reasons else NO_REVISION_LEFT)
 
     async def _newest_first(self) -> AsyncIterator[int]:

@@ -47,10 +47,7 @@ class File:
     @property
     def stats(self) -> str:
         """Statistics for the Delta log, as JSON."""
-        bounds = self.least, self.greatest  # other programs may write bounds of any type
-        least, greatest = (
-            {name: _stats_value(value) for name, value in each.items() if _has_total_order(value)} for each in bounds
-        )
+        least, greatest = _stats_values(self.least), _stats_values(self.greatest)
         return json.dumps({"numRecords": self.rows, "minValues": least, "maxValues": greatest, "nullCount": self.nulls})
 
     @property
@@ -228,7 +225,11 @@ def _has_total_order(value: Any) -> bool:
     )
 
 
-def _stats_value(value: Any) -> Any:
-    if isinstance(value, datetime):
-        return value.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
-    return value.isoformat() if isinstance(value, date) else value
+def _stats_values(bounds: Mapping[str, Any]) -> dict[str, Any]:
+    def stats_value(value: Any) -> Any:
+        if isinstance(value, datetime):
+            return value.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
+        return value.isoformat() if isinstance(value, date) else value
+
+    # other programs may write bounds of any type
+    return {name: stats_value(value) for name, value in bounds.items() if _has_total_order(value)}

@@ -24,8 +24,6 @@ from ams.tables import StoreFailed, WrongTable
 
 SCHEME = "s3"
 TIMEOUT_SECONDS = 30  # for an answer to delta-rs, which retries idempotent requests
-_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
-_REGIONS = ("AWS_REGION", "AWS_DEFAULT_REGION")
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _COLORS = re.compile(r"\x1b\[[0-9;]*m")
 _ERROR_CHARACTERS = 300
@@ -45,7 +43,7 @@ def _s3_address(address: str) -> str:
 
 def s3_filesystem() -> pafs.FileSystem:
     """Return pyarrow's file system for S3."""
-    return _opened_filesystem(_checked_s3_endpoint(), _first(_REGIONS))
+    return _opened_filesystem(_checked_s3_endpoint(), _first_set("AWS_REGION", "AWS_DEFAULT_REGION"))
 
 
 @cache
@@ -59,16 +57,6 @@ def _opened_filesystem(endpoint: str | None, region: str | None) -> pafs.FileSys
     )
 
 
-def _s3_options() -> dict[str, str]:
-    endpoint = _checked_s3_endpoint()
-    told = {"AWS_ENDPOINT_URL": endpoint} if endpoint else {}
-    if endpoint and endpoint.startswith("http:"):
-        told["AWS_ALLOW_HTTP"] = "true"
-    # A commit is a PUT that the server refuses if the object exists; the environment cannot change that.
-    sure = {"AWS_CONDITIONAL_PUT": "etag", "AWS_S3_ALLOW_UNSAFE_RENAME": "false"}
-    return {**told, **sure, "timeout": f"{TIMEOUT_SECONDS}s"}
-
-
 def s3_reason(error: BaseException) -> str:
     """Return why a call failed, in one line, without the key ids and signatures that the server sent."""
     text = _COLORS.sub("", str(error))
@@ -79,8 +67,7 @@ def s3_reason(error: BaseException) -> str:
 
 
 def _checked_s3_endpoint() -> str | None:
-    """Return the address in the environment, if any. Raises `WrongTable` for one that is not valid."""
-    found = _first(_ENDPOINTS)
+    found = _first_set("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
     if found is None:
         return None
     where = urllib.parse.urlsplit(found)
@@ -89,7 +76,7 @@ def _checked_s3_endpoint() -> str | None:
     return found.rstrip("/")
 
 
-def _first(names: tuple[str, ...]) -> str | None:
+def _first_set(*names: str) -> str | None:
     return next((os.environ[name] for name in names if os.environ.get(name)), None)
 
 
@@ -147,7 +134,15 @@ class Location:
     @property
     def options(self) -> dict[str, str] | None:
         """Storage options for delta-rs."""
-        return _s3_options() if self.is_store else None
+        if not self.is_store:
+            return None
+        # A commit is a PUT that the server refuses if the object exists; the environment cannot change that.
+        found = {"AWS_CONDITIONAL_PUT": "etag", "AWS_S3_ALLOW_UNSAFE_RENAME": "false", "timeout": f"{TIMEOUT_SECONDS}s"}
+        if endpoint := _checked_s3_endpoint():
+            found["AWS_ENDPOINT_URL"] = endpoint
+            if endpoint.startswith("http:"):
+                found["AWS_ALLOW_HTTP"] = "true"
+        return found
 
     def path(self, relative: str) -> str:
         """Return the full path of a relative path, for people and delta-rs."""

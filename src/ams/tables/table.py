@@ -103,10 +103,7 @@ def exists(location: Location | str) -> bool:
 
 
 def open_table(location: Location | str, at: int | datetime | None = None) -> TableVersion:
-    """Return the newest version of a table, that of a number, or the one that was the newest at a time.
-
-    Raises `WrongTable` if there is no table or version, or the table is damaged or needs a newer reader.
-    """
+    """Return the newest version of a table, or that of a number or time. Raises `WrongTable`."""
     location = Location.of(location)
     version = _version_at(location, at) if isinstance(at, datetime) else at
     try:
@@ -124,43 +121,33 @@ def open_table(location: Location | str, at: int | datetime | None = None) -> Ta
     return TableVersion(location, delta)
 
 
-def _version_at(location: Location, at: datetime) -> int:
-    """Return the newest version up to a time, by the commits' own times: delta-rs uses file times."""
+def _version_at(location: Location, at: datetime) -> int | None:
+    """Return the newest version up to a time, by the commits' own times: delta-rs uses file times. None: no table."""
     found = log.versions(location)
     if not found:
-        raise WrongTable(_no_table(location))
+        return None
     place = bisect.bisect_right(found, at, key=lambda each: log.time_of(log.commit_info(location, each)))
     if place == 0:
         raise WrongTable(f"{location} has no version of {at.isoformat()} (any longer)")
     return found[place - 1]
 
 
-def _no_table(location: Location) -> str:
-    return f"{location} is no table: it has no {log.FOLDER}"
-
-
 def _why(location: Location, version: int | None, error: Exception) -> str:
     there = log.versions(location)
     if not there:
-        return _no_table(location)
+        return f"{location} is no table: it has no {log.FOLDER}"
     if version is not None and version not in there:
         return f"{location} has no version {version} (any longer)"
     if log.is_half_written(location):
         return f"{location} was left half written by a loss of power; start the run that writes it once more"
-    reason = str(error).partition("\n")[0]
-    return f"{location} cannot be read: {reason}"
+    return f"{location} cannot be read: " + str(error).partition("\n")[0]
 
 
 def _file(row: dict[str, Any], partition_by: Sequence[str]) -> File:
     values = row.get("partition") or {}
+    partition = {name: parquet.text(values[name]) for name in partition_by}
     told = [{name: value for name, value in (row[each] or {}).items() if value is not None} for each in _STATISTICS]
-    return File(
-        unquote(row["path"]),
-        row["size_bytes"],
-        row["num_records"],
-        {name: parquet.text(values[name]) for name in partition_by},
-        *told,
-    )
+    return File(unquote(row["path"]), row["size_bytes"], row["num_records"], partition, *told)
 
 
 _TRIES = 20
@@ -287,10 +274,7 @@ class Table:
         return commit(self.location, change, self._add_missing_columns)
 
     def replace(self, files: Sequence[File], partitions: Iterable[Partition] | None = None) -> None:
-        """Replace all rows, or those of `partitions` and of the files' own partitions, in one commit.
-
-        Raises `WrongTable`, and changes nothing, if the table takes batches, has other columns, or a file is missing.
-        """
+        """Replace all rows, or those of `partitions` and of the files' own. Raises `WrongTable` as `append`."""
         old = None if partitions is None else [*partitions, *(file.partition for file in files)]
 
         def change(snapshot: TableVersion) -> TableChange:
@@ -323,15 +307,11 @@ class Table:
         try:
             with self.location.asking():
                 DeltaTable.create(
-                    self.location.root,
-                    schema,
-                    partition_by=list(self.partition_by),
-                    configuration={**kept, **({QUERY: query} if query else {})},
-                    storage_options=self.location.options,
-                    commit_properties=log.properties("create", 2),
-                    post_commithook_properties=log.HOOKS,
+                    self.location.root, schema, partition_by=list(self.partition_by),
+                    configuration={**kept, **({QUERY: query} if query else {})}, storage_options=self.location.options,
+                    commit_properties=log.properties("create", 2), post_commithook_properties=log.HOOKS,
                     raise_if_key_not_exists=False,
-                )
+                )  # fmt: skip
         except (DeltaError, StoreFailed):  # it existed, or was made and the answer was lost
             if not self.exists():
                 raise

@@ -118,15 +118,11 @@ def history(location: Location | str, limit: int | None = None) -> Iterator[Hist
         actions = log.actions(location, version)
         info: dict[str, Any] = next((each["commitInfo"] for each in actions if "commitInfo" in each), {})
         numbers = {each["txn"]["appId"]: each["txn"]["version"] for each in actions if "txn" in each}
-        yield HistoryEntry(
-            version,
-            log.time_of(info),
-            info.get("ams", {}).get("does") or str(info.get("operation", "")).lower(),
-            numbers.get(query) if query else next(iter(numbers.values()), None),
-            sum("add" in each for each in actions),
-            sum(log.rows_of(each["add"]) for each in actions if "add" in each),
-            sum("remove" in each for each in actions),
-        )
+        what = info.get("ams", {}).get("does") or str(info.get("operation", "")).lower()
+        batch = numbers.get(query) if query else next(iter(numbers.values()), None)
+        added = [each["add"] for each in actions if "add" in each]
+        rows, removed = sum(map(log.rows_of, added)), sum("remove" in each for each in actions)
+        yield HistoryEntry(version, log.time_of(info), what, batch, len(added), rows, removed)
 
 
 @dataclass
@@ -137,8 +133,7 @@ class TableReport:
     rows: int = 0
     size: int = 0
     wrong: list[str] = field(default_factory=list)
-    unknown: list[str] = field(default_factory=list)
-    """Files that no commit names, of failed attempts or a running batch; `vacuum` removes old ones."""
+    unknown: list[str] = field(default_factory=list)  # no commit names them; `vacuum` removes old ones
 
 
 def check(location: Location | str) -> TableReport:
@@ -165,15 +160,13 @@ def check(location: Location | str) -> TableReport:
 
 
 def _worth_merging(files: Sequence[File], file_bytes: int, order: str | None) -> Iterator[list[File]]:
+    def place(file: File) -> tuple[Any, ...]:
+        least = file.least.get(order) if order else None
+        return (least is None, 0 if least is None else least, -1 if file.batch is None else file.batch, file.path)
+
     small = (file for file in files if file.size * 2 < file_bytes)
     for _, found in groupby(small, lambda file: file.partition):  # a version's files are sorted by partition
-        in_order = sorted(found, key=lambda file: _place(file, order))
-        yield from (some for some in together(in_order, file_bytes) if len(some) > 1)
-
-
-def _place(file: File, order: str | None) -> tuple[Any, ...]:
-    least = file.least.get(order) if order else None
-    return (least is None, 0 if least is None else least, -1 if file.batch is None else file.batch, file.path)
+        yield from (some for some in together(sorted(found, key=place), file_bytes) if len(some) > 1)
 
 
 def _merge_files(snapshot: TableVersion, files: Sequence[File]) -> list[File]:

@@ -16,7 +16,7 @@ from ams.core.messages import parse
 from ams.validation.compiled import MAX_SCHEMA_BYTES, Candidate, compile_stored
 from ams.validation.cost import Budget
 from ams.validation.protobuf_compiler import compile_definition
-from ams.workers import NoWorker, Pool, TaskFailed
+from ams.workers.pool import NoWorker, Pool, TaskFailed
 from ams.workers.program import Job
 
 TASK_SECONDS = 5.0  # for one task

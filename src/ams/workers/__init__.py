@@ -3,7 +3,3 @@
 - pool: fair queue by project, and the worker processes
 - program: the program of a worker process
 """
-
-from ams.workers.pool import NoWorker, Pool, TaskFailed
-
-__all__ = ["NoWorker", "Pool", "TaskFailed"]

@@ -17,22 +17,19 @@ import structlog
 
 from ams.core import errors
 from ams.core.errors import AmsError
-from ams.workers.program import LENGTH, READY, SHARED_BYTES, Job, JobAnswer, Part, Task, frame, name_of, parts_in
+from ams.workers.program import LENGTH, READY, SHARED_BYTES, Job, JobAnswer, Part, frame, name_of, parts_in
 
 MAX_WORKERS = 4
 MAX_JOB_BYTES = SHARED_BYTES // 4  # larger tasks are not worth a worker; leaves room for a larger result
 _RESTART_SECONDS = 5.0  # pause after a failed start of a worker
-_IDLE_SECONDS = 600.0
-"""Idle workers end after it, except the last one, so that the next task need not wait for a start."""
+_IDLE_SECONDS = 600.0  # idle workers end after it, except the last one: the next task need not wait for a start
 _ATTEMPTS = 2  # a second one on another worker, as a process may have been killed from outside
 _START_SECONDS = 30.0
-_PASSED_VARIABLES = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL")
-"""Only these environment variables are passed on, so that a worker knows no secrets of the service."""
+_PASSED_VARIABLES = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL")  # no others: they may be secrets
 _KEPT_MEMORY_BYTES = 2**24  # shared memory that a worker keeps; the rest is freed after a large task
 _COPY_BYTES = 2**20  # bytes copied before yielding to the event loop
 _decode = msgspec.msgpack.Decoder(JobAnswer).decode
 _encode = msgspec.msgpack.Encoder().encode
-
 logger = structlog.get_logger("ams.workers")
 
 
@@ -50,7 +47,7 @@ class WorkerProcess:
     def __init__(self, process: asyncio.subprocess.Process, memory: mmap.mmap) -> None:
         assert process.stdin is not None
         assert process.stdout is not None
-        self._process, self._memory, self._stdin, self._stdout = process, memory, process.stdin, process.stdout
+        self.process, self._memory, self._stdin, self._stdout = process, memory, process.stdin, process.stdout
 
     @classmethod
     async def start(cls) -> "WorkerProcess":
@@ -79,32 +76,6 @@ class WorkerProcess:
 
     async def do(self, job: str, parts: Sequence[Part]) -> Sequence[memoryview]:
         """Return a result, in memory that the next task overwrites. Raises as the job, and `EOFError` or `OSError`."""
-        sizes = [len(part) for part in parts]
-        await self._copy(parts)
-        self._stdin.writelines(frame(_encode(Task(job, sizes))))
-        await self._stdin.drain()
-        answer = _decode(await self._read_frame())
-        if answer.error:
-            error: AmsError = getattr(errors, answer.error)(answer.message)
-            raise error
-        return parts_in(memoryview(self._memory), answer.sizes)
-
-    def forget(self) -> None:
-        """Free the memory of a completed large task."""
-        self._memory.madvise(mmap.MADV_REMOVE, _KEPT_MEMORY_BYTES, SHARED_BYTES - _KEPT_MEMORY_BYTES)
-
-    async def wait_for_end(self) -> int:
-        """Wait for the end of the process; return its exit code, or the negative number of the signal."""
-        return await self._process.wait()
-
-    async def end(self) -> None:
-        """Kill the process."""
-        with contextlib.suppress(ProcessLookupError):
-            self._process.kill()
-        self._stdin.close()
-        await asyncio.shield(asyncio.ensure_future(self._process.wait()))
-
-    async def _copy(self, parts: Sequence[Part]) -> None:
         place = 0
         for part in parts:
             view = memoryview(part)
@@ -114,6 +85,24 @@ class WorkerProcess:
                 piece = view[start : start + _COPY_BYTES]
                 self._memory[place : place + len(piece)] = piece
                 place += len(piece)
+        self._stdin.writelines(frame(_encode((job, [len(part) for part in parts]))))
+        await self._stdin.drain()
+        sizes, kind, message = _decode(await self._read_frame())
+        if kind:
+            error: AmsError = getattr(errors, kind)(message)
+            raise error
+        return parts_in(memoryview(self._memory), sizes)
+
+    def forget(self) -> None:
+        """Free the memory of a completed large task."""
+        self._memory.madvise(mmap.MADV_REMOVE, _KEPT_MEMORY_BYTES, SHARED_BYTES - _KEPT_MEMORY_BYTES)
+
+    async def end(self) -> None:
+        """Kill the process."""
+        with contextlib.suppress(ProcessLookupError):
+            self.process.kill()
+        self._stdin.close()
+        await asyncio.shield(asyncio.ensure_future(self.process.wait()))
 
     async def _read_frame(self) -> bytes:
         length = int.from_bytes(await self._stdout.readexactly(LENGTH), "big")
@@ -127,11 +116,9 @@ class Pool:
         """Start no worker yet; `size` is the maximum number of workers (None: number of processors, 2 to 4)."""
         self._size = size or min(max(os.cpu_count() or 1, 2), MAX_WORKERS)
         self._long = asyncio.Semaphore(max(self._size - 1, 1))
-        self._turns: WeakValueDictionary[tuple[Hashable, bool], asyncio.Lock] = WeakValueDictionary()
-        """Lock of each project, while it has tasks."""
+        self._turns: WeakValueDictionary[tuple[Hashable, bool], asyncio.Lock] = WeakValueDictionary()  # by project
         self._next = asyncio.Lock()  # held by the task that gets the next free worker
-        self._idle: dict[WorkerProcess, asyncio.TimerHandle] = {}
-        """Idle workers with the timer that ends each; the last one is used first."""
+        self._idle: dict[WorkerProcess, asyncio.TimerHandle] = {}  # with the timer that ends each; last in, first out
         self._workers: dict[WorkerProcess, asyncio.Task[None]] = {}  # ready workers and the task that watches each
         self._starting: set[asyncio.Task[None]] = set()
         self._ending: set[asyncio.Task[None]] = set()
@@ -244,7 +231,7 @@ class Pool:
 
     async def _watch(self, worker: WorkerProcess) -> None:
         """Remove a worker that ended by itself; the next task that needs one starts another."""
-        code = await worker.wait_for_end()
+        code = await worker.process.wait()
         if self._remove_worker(worker):
             logger.warning("worker.ended", reason="it ended by itself", code=code)
             await worker.end()
@@ -254,7 +241,6 @@ class Pool:
             await worker.end()
 
     def _remove_worker(self, worker: WorkerProcess) -> bool:
-        """Remove a worker; return whether it was in the pool."""
         known = self._workers.pop(worker, None) is not None
         if timer := self._idle.pop(worker, None):
             timer.cancel()

@@ -23,28 +23,14 @@ from ams.core.errors import AmsError
 LENGTH = 4  # bytes of a frame's length
 READY = b"ready"
 SHARED_BYTES = 2**26  # shared memory: maximum of a task and of its result
-MEMORY_BYTES = 3 * 2**28
-"""Limit of address space; a task beyond it ends the process. The service's systemd unit allows it for all workers."""
+MEMORY_BYTES = 3 * 2**28  # of address space; a task beyond it ends the process. The service's systemd unit allows it
 CPU_SECONDS = 10  # per task; normally the service kills it sooner
 
+Task = tuple[str, list[int]]  # the name of a function, and the sizes of its input parts
+JobAnswer = tuple[list[int], str, str]  # the sizes of its result parts; or the type and the message of its error
 Part = bytes | memoryview
 Job = Callable[[Sequence[memoryview]], Sequence[Part]]
 """A module-level function from parts to parts. Its result must not refer to its input, which is overwritten."""
-
-
-class Task(msgspec.Struct, array_like=True):
-    """Name of a function, and the sizes of its input parts."""
-
-    job: str
-    sizes: Sequence[int]
-
-
-class JobAnswer(msgspec.Struct, array_like=True):
-    """Sizes of the result parts of a function, or its error."""
-
-    sizes: Sequence[int] = ()
-    error: str = ""
-    message: str = ""
 
 
 def name_of(job: Job) -> str:
@@ -72,25 +58,25 @@ def serve(source: BinaryIO, sink: BinaryIO, memory: memoryview) -> None:
     sink.writelines(frame(READY))
     sink.flush()
     while head := source.read(LENGTH):
-        task = decoder.decode(source.read(int.from_bytes(head, "big")))
+        job, sizes = decoder.decode(source.read(int.from_bytes(head, "big")))
         # The operating system kills this process if a task takes far too long, whatever its state.
         used = resource.getrusage(resource.RUSAGE_SELF)
         limit = int(used.ru_utime + used.ru_stime) + CPU_SECONDS
         resource.setrlimit(resource.RLIMIT_CPU, (limit, resource.RLIM_INFINITY))
-        sink.writelines(frame(msgspec.msgpack.encode(_answer(task, memory))))
+        sink.writelines(frame(msgspec.msgpack.encode(_answer(job, sizes, memory))))
         sink.flush()
 
 
-def _answer(task: Task, memory: memoryview) -> JobAnswer:
+def _answer(job: str, given: Sequence[int], memory: memoryview) -> JobAnswer:
     try:
-        made = _job(task.job)(parts_in(memory, task.sizes))
+        made = _job(job)(parts_in(memory, given))
     except AmsError as error:
-        return JobAnswer((), type(error).__name__, error.message)
+        return [], type(error).__name__, error.message
     start, sizes = 0, [len(part) for part in made]
     for part, size in zip(made, sizes, strict=True):
         memory[start : start + size] = part
         start += size
-    return JobAnswer(sizes)
+    return sizes, "", ""
 
 
 @lru_cache

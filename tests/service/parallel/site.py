@@ -137,7 +137,7 @@ class ParallelSite:
             await self.nack(await self.pull(1))
 
     async def look(self) -> None:
-        await self.working.sweeper.look(_raise)
+        await self.working.sweeper.sweep_once(_raise)
 
     async def floor(self) -> int:
         subscription = await self.subscription()

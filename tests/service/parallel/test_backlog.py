@@ -60,7 +60,7 @@ def store(backlog: Backlog, settling: Settling, now: int = NOW) -> Settling:
 
 def looked_at(backlog: Backlog, key: str = "", now: int = NOW) -> list[Offset]:
     """Scan all new messages; return those that may be given."""
-    left = [each for each in range(backlog.scan, 4) if each not in backlog.done]
+    left = [each for each in range(backlog.done.scan, 4) if each not in backlog.done]
     found = [each for each in left if backlog.may_give(each, key, now)]
     backlog.done.note_scanned(4)
     return found
@@ -181,7 +181,7 @@ class BacklogMachine(RuleBasedStateMachine):
         self.asks = (*self.streams, KeyConsumer(), None)[who]
         offsets = self.backlog.ready_messages(most, self.asks)
         if len(offsets) < most and self.backlog.may_scan("somebody"):
-            begin, end = self.backlog.scan, min(self.backlog.scan + most - len(offsets), self.end)
+            begin, end = self.backlog.done.scan, min(self.backlog.done.scan + most - len(offsets), self.end)
             offsets += self._new(begin, end)
             self.backlog.done.note_scanned(max(begin, end))
         self.found = sorted(offsets)
@@ -376,7 +376,7 @@ class BacklogMachine(RuleBasedStateMachine):
         return {offset for each in self.open for offset in [*each.done, *each.failures, *each.taken_back]}
 
     def _finish(self, settling: Settling, fails: bool, later: bool) -> None:
-        if settling.is_empty:
+        if not (settling.done or settling.failures):
             return
         if later:
             self.open.append(settling)
@@ -497,7 +497,7 @@ class BacklogMachine(RuleBasedStateMachine):
     def floor_and_done_are_those_of_the_model(self) -> None:
         if self.run_number == 0:
             return
-        assert self.backlog.floor == self._floor()
+        assert self.backlog.done.floor == self._floor()
         assert {each for each in range(self.end) if each in self.backlog.done} >= self.done
         assert self.backlog.done.above == len([each for each in self.done if each >= self._floor()])
         assert sum(self.backlog.leases.holders.values()) == len(self.backlog.leases)
@@ -736,7 +736,7 @@ def test_a_message_in_the_dead_letter_topic_is_given_to_nobody_when_that_could_n
     assert not backlog.has_ready
     assert backlog.failures.dead == [0]
     store(backlog, backlog.put_aside(backlog.failures.dead.pop()), DEAD_LETTER_RETRY_MS)
-    assert backlog.floor == 1
+    assert backlog.done.floor == 1
 
 
 def test_retention_forgets_failures_of_what_it_takes_and_no_others() -> None:

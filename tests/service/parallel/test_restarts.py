@@ -11,6 +11,7 @@ from ams.core.errors import AckTimeout, CursorsUnavailable, InvalidInput
 from ams.core.names import Offset
 from ams.core.retention_clock import RetentionClock
 from ams.service.parallel.open_subscriptions import MAX_LEASE_MS
+from ams.service.push.configurations import Pushing
 from ams.service.subscription_offsets import Seeker, Snapshots
 from ams.service.subscriptions import Subscriptions
 from ams.storage.cursors.acks import AckUpdate
@@ -145,7 +146,9 @@ LEASE_END_MARGIN_MS = 10_000  # milliseconds by which the recorded end of a leas
 
 async def switch_on(site: ParallelSite, *, has_cover: bool = True) -> None:
     engines, cover = site.engines, site.working.storer.cover if has_cover else None
-    subscriptions = Subscriptions(engines.registry, engines.log, engines.cursors, cover=cover)
+    subscriptions = Subscriptions(
+        engines.registry, engines.log, engines.cursors, Pushing(engines.registry), cover=cover
+    )
     await subscriptions.change(site.caller, SUB, {"enable_exactly_once_delivery": True})
 
 

@@ -184,7 +184,7 @@ async def test_a_worker_that_is_missing_somewhere_is_put_there_at_the_start(use_
     """HTTP contract 13.5: its list is where a push server begins again."""
     await pushing.modify(use_cases.caller, SUB, HOOK)
     await use_cases.engines.registry.users.remove_member((await worker(use_cases)).id, use_cases.caller.here.id)
-    await use_cases.engines.subscriptions.set_access_list(use_cases.caller, SUB, [])
+    await use_cases.engines.subscriptions.change_access_list(use_cases.caller, SUB, [])
 
     assert await pushing.place_worker()
     assert await pushing.place_worker()

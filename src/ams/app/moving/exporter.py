@@ -14,6 +14,7 @@ from ams.app.moving.files import writing
 from ams.core.errors import Unusable
 from ams.core.names import Offset, SubscriptionId, TopicId, topic_id_text
 from ams.core.offsets import ranges_of
+from ams.service.push.configurations import Pushing
 from ams.service.subscriptions import Subscriptions
 from ams.service.tallies import Counting, Counts
 from ams.storage.cursors.acks import CursorStore
@@ -58,7 +59,7 @@ class _Exporting:
 
     async def write_all(self) -> Mapping[str, int]:
         # As at a start: create missing cursors, and count the uncounted messages.
-        await Subscriptions(self._registry, self._log, self._cursors).give_cursors()
+        await Subscriptions(self._registry, self._log, self._cursors, Pushing(self._registry)).give_cursors()
         await Counting(self._registry, self._log, Counts()).catch_up()
         topics = sorted(await self._registry.tallies.all(), key=lambda each: (each.project, each.name))
         for each in topics:

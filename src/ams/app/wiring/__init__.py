@@ -16,7 +16,7 @@ from typing import Protocol
 
 import structlog
 
-from ams.access.permissions import role_table
+from ams.access.permissions import read_permissions
 from ams.app.wiring.assembly import Service, client_of
 from ams.app.wiring.engines import Engines, ReportWait, open_engines, retry_until_available
 from ams.app.wiring.identity import trusted_by
@@ -53,11 +53,11 @@ async def service(
 
     A start waits for dependencies on other machines; `tell` is called with the one it waits for.
     """
-    roles, reach, trusted = role_table(settings.roles_file), reach_of(settings), trusted_by(settings)
+    permissions, reach, trusted = read_permissions(settings.roles_file), reach_of(settings), trusted_by(settings)
     to_nodes = client_of(settings)
     async with open_engines(settings, clock or SystemClock(), files or Disk(), tell, supervisor) as engines:
         await _settle(engines, partial(put_in_order, settings, engines), tell)
-        made = Service(settings, engines, roles, reach, trusted, to_nodes)
+        made = Service(settings, engines, permissions, reach, trusted, to_nodes)
         for attempt in (made.counting.catch_up, made.losses.look, made.stored.measure):
             await _settle(engines, attempt, tell)
         async with contextlib.AsyncExitStack() as stack:
@@ -98,7 +98,7 @@ async def put_in_order(settings: Settings, engines: Engines) -> None:
     await projects.require_registry()
     if engines.embedded:
         await projects.sweep()
-        await Subscriptions(registry, log, cursors).give_cursors()
+        await Subscriptions(registry, log, cursors, Pushing(registry)).give_cursors()
     await Retention(registry, log).settle()
     folder = engines.folder
     if await create_first_admin(registry, folder.keep_admin_token, folder.forget_admin_token):

@@ -1,12 +1,12 @@
 """Assembly: use cases on the engines, the application on the use cases, and links to other nodes."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from urllib.parse import urlsplit
 
 from ams.access.admission import Admission
-from ams.access.permissions import RoleTable
+from ams.access.permissions import roles_in
 from ams.access.rates import ProjectSlots, QuotaSlots, Rates
 from ams.app.wiring.engines import Engines
 from ams.app.wiring.identity import Identity, Trusted
@@ -35,7 +35,7 @@ from ams.service.doctor import Doctor
 from ams.service.history import MetricsHistory
 from ams.service.issuers import IdentityBindings
 from ams.service.live_views import Live
-from ams.service.metrics import Metrics, Usage
+from ams.service.metrics import Metrics
 from ams.service.parallel.assembly import ParallelSubscriptions
 from ams.service.parallel.metrics import ParallelMetrics
 from ams.service.projects import Members, Projects, QuotaUse
@@ -54,7 +54,7 @@ from ams.service.users import Registrations, Tokens, TokenUses, Users
 from ams.service.validators import Validators
 from ams.storage.audit.trail import FailedLogins, Trail
 from ams.validation.long_checks import LongChecks
-from ams.workers import Pool
+from ams.workers.pool import Pool
 
 CONNECT_SECONDS = 1.0  # to another node; slower ones count as down
 ANSWER_SECONDS = 6.0  # for another node's answer, in addition to a pull's wait: clients give up at ten
@@ -65,8 +65,8 @@ class Service:
     """Engines and application, ready to be served. Each part is made once, on those before it."""
 
     def __init__(
-        self, settings: Settings, engines: Engines, roles: RoleTable, reach: Reach | None, trusted: Trusted,
-        to_nodes: HttpClient,
+        self, settings: Settings, engines: Engines, permissions: Mapping[str, frozenset[str]], reach: Reach | None,
+        trusted: Trusted, to_nodes: HttpClient,
     ) -> None:  # fmt: skip
         """`reach` is None while push is disabled; `to_nodes` is the client of other nodes."""
         registry, log, clock = engines.registry, engines.log, engines.clock
@@ -82,7 +82,7 @@ class Service:
         self.token_uses = TokenUses(registry.named_tokens)
         self._admission = Admission(
             registry, service_token=settings.service_token, per_resource_auth=settings.per_resource_auth,
-            permissions=roles.permissions, logins=self.identity.logins, note_use=self.token_uses.note,
+            permissions=permissions, logins=self.identity.logins, note_use=self.token_uses.note,
             show_tokens=settings.show_tokens, clock=clock,
         )  # fmt: skip
         self._make_message_flow()
@@ -108,7 +108,7 @@ class Service:
         self.auditor = Auditor(self.trail, self.failed_logins, self.gate, clock, proxies)
         logins_of_console = partial(self.identity.console_logins, settings.console_logins)
         pages = Console(logins_of_console).routes() if settings.console else []
-        unread, routes = self.deliverer.unread, self._make_routes(roles)
+        unread, routes = self.deliverer.unread, self._make_routes(roles_in(permissions))
         self.api = App(self.gate, self.bodies, unread, fast, routes, self.auditor, self.forwarder, pages)
         self.watched = ParallelMetrics(self.working, log, clock, by_name=settings.metrics_labels)
         self.lane = Lane(self.api, fast, unread, is_traced=settings.log_level == "debug")
@@ -176,7 +176,7 @@ class Service:
         duty = None if settings.registry == "sqlite" else Duty(registry)
         self.history = MetricsHistory(registry, log, cursors, clock, engines.retention_clock, engines.history, duty)
 
-    def _make_routes(self, roles: RoleTable) -> dict[str, Handler]:
+    def _make_routes(self, roles: frozenset[str]) -> dict[str, Handler]:
         """Return the handlers of all actions except the hot ones."""
         settings, engines, admission = self.settings, self._engines, self._admission
         registry, log, cursors, clock = engines.registry, engines.log, engines.cursors, engines.clock
@@ -194,8 +194,7 @@ class Service:
             not_base64=lambda: counting.counts.not_base64_of,
             nodes=LeaseTable(registry, PARALLEL).holders if node else None,
         )
-        metrics = Metrics(registry, counting, Losses(registry, log, cursors), clock, working)
-        usage = Usage(registry, counting, admission, clock)
+        metrics = Metrics(registry, counting, Losses(registry, log, cursors), clock, admission, working)
         doctor = Doctor(
             registry, log, cursors, counting, Milliseconds(round(settings.retention * 1000)), clock,
             engines.retention_clock, self.watcher, working, self.expiry.note,
@@ -205,9 +204,9 @@ class Service:
             push_server = f"{settings.push_server_host}:{settings.push_server_port}"
         about = ServiceInfo(admission, registry, settings.proxy_hostname, pushing, push_server)
         return bind_handlers(
-            service.ServiceRoutes(about, metrics, usage, registry.audit, doctor, service_doctor, node),
+            service.ServiceRoutes(about, metrics, registry.audit, doctor, service_doctor, node),
             users.UserRoutes(
-                Users(registry, roles.roles), admission, Tokens(registry, clock), Registrations(registry),
+                Users(registry, roles), admission, Tokens(registry, clock), Registrations(registry),
                 self.identity.issuers, IdentityBindings(registry),
             ),
             projects.ProjectRoutes(self.projects, Members(registry), self.quota_use, self.topics, self.retention),

@@ -32,7 +32,7 @@ class ProjectRoutes:
         self._topics = topics
         self.topics_delete = routing.forward(topics.delete, "topic")
         self.topics_acl = routing.forward(topics.access_list, "topic", show=routing.shown_acl)
-        self.topics_modify_acl = routing.replace_acl(topics.set_access_list, "topic", _BAD_ACCESS_LIST_TEXT)
+        self.topics_modify_acl = routing.replace_acl(topics.change_access_list, "topic", _BAD_ACCESS_LIST_TEXT)
         self.topics_change_acl = routing.change_acl(topics.change_access_list, "topic", _BAD_ACCESS_LIST_TEXT)
         self.projects_quotas = routing.forward(quotas.show)
         self.projects_delete = routing.forward(projects.delete)

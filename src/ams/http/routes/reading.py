@@ -28,12 +28,12 @@ from ams.http.routes.subscriptions import zulu_time
 from ams.http.routing import STREAMED_BYTES, Call, Streamed
 from ams.service.history import MetricsHistory
 from ams.service.live_views import Live, Tail, ViewRequest
-from ams.service.ranges import Range, RangeReader, RangeRequest
+from ams.service.ranges import Range, RangeReader
 from ams.wire import service as wire
 from ams.wire.actions import ARROW, EVENTS, LINES
 from ams.wire.projects import TopicOffsets
 from ams.wire.subscriptions import OffsetAt
-from ams.workers import NoWorker, Pool, TaskFailed
+from ams.workers.pool import NoWorker, Pool, TaskFailed
 
 T = TypeVar("T")
 
@@ -69,8 +69,8 @@ class ReadingRoutes:
 
     async def topics_read(self, call: Call) -> Streamed:
         form = wanted_form(call.header(b"accept"))
-        wanted = RangeRequest(_number(call, "from"), _number(call, "to"), _number(call, "max", 1) or DEFAULT_MESSAGES)
-        planned = await self._reader.plan(call.caller, call.topic, wanted, call.parameter("subscription"))
+        wanted = _number(call, "from"), _number(call, "to"), _number(call, "max", 1) or DEFAULT_MESSAGES
+        planned = await self._reader.plan(call.caller, call.topic, *wanted, call.parameter("subscription"))
         pieces = self._reader.messages(planned)
         if form == ARROW:
             made = arrow_stream(pieces, self._turn, self._workers, call.variables["project"])

@@ -14,11 +14,11 @@ class ServiceRoutes:
     """The routes of the service's state, metrics, doctors, and the audit log."""
 
     def __init__(
-        self, about: ServiceInfo, metrics: metrics.Metrics, usage: metrics.Usage, records: AuditRecords,
-        doctor: doctor.Doctor, service: ServiceDoctor, node: str = "",
+        self, about: ServiceInfo, metrics: metrics.Metrics, records: AuditRecords, doctor: doctor.Doctor,
+        service: ServiceDoctor, node: str = "",
     ) -> None:  # fmt: skip
         """`node` is the name of this node; empty without others."""
-        self._about, self._metrics, self._usage, self._records = about, metrics, usage, records
+        self._about, self._metrics, self._records = about, metrics, records
         self._service, self._node = service, node
         self.subscriptions_doctor = forward(doctor.look, "subscription")
         self.projects_metrics = forward(metrics.project, show=wire.Metrics)
@@ -38,10 +38,10 @@ class ServiceRoutes:
         return wire.Metrics(await self._metrics.node())
 
     async def ams_va_metrics(self, call: Call) -> wire.VaMetrics:
-        return await self._usage.va_metrics(*_window(call))
+        return await self._metrics.va_metrics(*_window(call))
 
     async def users_usage_report(self, call: Call) -> wire.UsageReport:
-        return await self._usage.report(call.token, *_window(call))
+        return await self._metrics.usage_report(call.token, *_window(call))
 
     async def audit_list(self, call: Call) -> wire.Lines:
         page = page_request(call)

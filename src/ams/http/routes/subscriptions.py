@@ -61,8 +61,8 @@ class SubscriptionRoutes:
         self.subscriptions_detach = routing.forward(subscriptions.detach, "subscription")
         self.subscriptions_offsets = routing.forward(seeker.offsets, "subscription")
         self.subscriptions_acl = routing.forward(subscriptions.access_list, "subscription", show=routing.shown_acl)
-        set_list, change_list = subscriptions.set_access_list, subscriptions.change_access_list
-        self.subscriptions_modify_acl = routing.replace_acl(set_list, "subscription", _BAD_ACCESS_LIST_TEXT)
+        change_list = subscriptions.change_access_list
+        self.subscriptions_modify_acl = routing.replace_acl(change_list, "subscription", _BAD_ACCESS_LIST_TEXT)
         self.subscriptions_change_acl = routing.change_acl(change_list, "subscription", _BAD_ACCESS_LIST_TEXT)
 
     async def subscriptions_list(self, call: Call) -> wire.Subscriptions:

@@ -34,7 +34,7 @@ from ams.validation.compiled import PROTOBUF, compile_stored
 from ams.validation.cost import INLINE_UNITS, Budget, OverBudget
 from ams.validation.long_checks import MESSAGE, LongChecks, Piece, Task
 from ams.validation.protobuf import with_descriptor
-from ams.workers import Pool
+from ams.workers.pool import Pool
 
 CHECKED = columns(StructType(PLACE.fields[:3]), ("string", "reason"))
 

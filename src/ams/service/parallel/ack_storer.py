@@ -40,7 +40,7 @@ class Storer:
 
     async def settle(self, opened: OpenSubscription, settling: Settling) -> None:
         """Store a change, even if the caller leaves. Raises `SubscriptionMoved`, and what the cursors raise."""
-        if settling.is_empty:
+        if not (settling.done or settling.failures):
             return
         storing = asyncio.create_task(self.store(opened, settling))
         opened.storing.add(storing)
@@ -81,13 +81,11 @@ class Storer:
         if storing := [task for opened in self._opened.all() for task in opened.storing]:
             await asyncio.wait(storing)
 
-    # Horizons of exactly-once delivery
-
     async def extend_horizon(self, opened: OpenSubscription, length: Milliseconds) -> None:
         """With exactly-once delivery, store a horizon for leases of this length, if needed."""
         if not (opened.options.enable_exactly_once_delivery or opened.is_horizon_stored):
             return
-        below, known = opened.backlog.scan, opened.horizon
+        below, known = opened.backlog.done.scan, opened.horizon
         until = Milliseconds(self._clock.wall() + length)
         if not opened.is_horizon_stored:  # exactly-once delivery was just switched on: older leases may last longer
             now = self._clock.monotonic()
@@ -116,10 +114,9 @@ class Storer:
     async def _store_horizon(self, opened: OpenSubscription) -> None:
         opened.is_horizon_stored = True
         now = self._clock.monotonic()
-        found = opened.backlog.may_be_out(now)
-        if found is None:
+        below, until = opened.backlog.end_of_leases(now)
+        if until <= now:
             return
-        below, until = found
         horizon = Horizon(below, Milliseconds(self._clock.wall() + until - now))
         try:
             await self.store(opened, Settling(), horizon)

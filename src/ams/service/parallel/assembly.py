@@ -36,16 +36,18 @@ class ParallelSubscriptions:
 
     async def start(self, supervisor: Supervisor) -> None:
         """Renew ownership and sweep leases in the background, until `close`."""
-        await self.opened.start(supervisor)
+        await self.opened.note_ends()
+        await self._ownership.start(supervisor, self.opened.forget_all)
         await self.sweeper.start(supervisor)
 
     async def hand_over(self) -> None:
         """Finish storing, then give up all subscriptions to other nodes."""
         await self.storer.finish()
-        await self.opened.hand_over()
+        self.opened.forget_all()
+        await self._ownership.leave()
 
     async def close(self) -> None:
         """End the background work, finish storing, and give up all subscriptions."""
-        await self.sweeper.close()
+        await self.sweeper.rounds.close()
         await self.storer.finish()
         await self._ownership.close()

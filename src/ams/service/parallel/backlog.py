@@ -41,19 +41,9 @@ from ams.core.ack_ids import AckId, AckIds
 from ams.core.clock import Milliseconds
 from ams.core.fair_share import fair_room
 from ams.core.names import Offset
+from ams.service.parallel import message_state
 from ams.service.parallel.hand_out_ids import HandOutIds, NamedLeases, RestartGrace
-from ams.service.parallel.message_state import (
-    NO_DEADLINE,
-    Done,
-    Failures,
-    FlowWindow,
-    HandOut,
-    KeyConsumer,
-    KeyQueue,
-    MessageLeases,
-    OrderingKeys,
-    RetryRules,
-)
+from ams.service.parallel.message_state import FlowWindow, HandOut, KeyConsumer, KeyQueue, RetryRules
 from ams.storage.cursors.acks import AckProgress, Mark
 
 MAX_OUT = 100_000  # messages on lease or being settled; each costs about the memory of a tuple in a dictionary
@@ -72,29 +62,21 @@ class Settling:
     failures: dict[Offset, int] = field(default_factory=dict)
     waits: Milliseconds | None = None  # backoff of the failed messages; None: by the retry policy
     late: list[AckId] = field(default_factory=list)  # ids that are not valid any more: they change nothing
-    out_of_order: set[AckId] = field(default_factory=set)
-    """Late ids that may be repeated: earlier messages of their keys are not acknowledged (exactly-once)."""
+    out_of_order: set[AckId] = field(default_factory=set)  # late ids that may be repeated (exactly-once)
     unsure: dict[str, list[Offset]] = field(default_factory=dict)  # another call settles them: retry when it is done
     leases: list[tuple[HandOut, list[Offset]]] = field(default_factory=list)
     taken_back: dict[Offset, Mark] = field(default_factory=dict)  # messages behind the failed ones, of the same keys
-
-    @property
-    def is_empty(self) -> bool:
-        """True if there is nothing to store."""
-        return not (self.done or self.failures)
 
 
 class Backlog:
     """Messages of one subscription, from its floor on."""
 
     def __init__(self, progress: AckProgress, identity: str, rules: RetryRules, grace: RestartGrace) -> None:
-        """Take over a subscription."""
-        self.epoch, self.run = progress.epoch, progress.run
-        self.done = Done(progress)
-        self.leases = MessageLeases()
-        self.keys = OrderingKeys()
-        self.failures = Failures(progress.failures, rules)
-        self.restart_grace = grace
+        self.epoch, self.run, self.restart_grace = progress.epoch, progress.run, grace
+        self.done = message_state.Done(progress)
+        self.leases = message_state.MessageLeases()
+        self.keys = message_state.OrderingKeys()
+        self.failures = message_state.Failures(progress.failures, rules)
         self._ids = HandOutIds(progress, identity, grace, self.leases, self.done, self.failures)
         self._ready: list[Offset] = []  # a heap; it may hold an offset twice, or one that is leased or done by now
 
@@ -106,18 +88,6 @@ class Backlog:
                 self.restart_grace.grace_until = self.restart_grace.longest_until
                 self.restart_grace.withhold(self.restart_grace.end, self.restart_grace.longest_until)
         self.failures.rules = rules
-
-    # Counts and times
-
-    @property
-    def floor(self) -> Offset:
-        """The oldest message that is not done."""
-        return self.done.floor
-
-    @property
-    def scan(self) -> Offset:
-        """The next offset to scan."""
-        return self.done.scan
 
     @property
     def out(self) -> int:
@@ -152,17 +122,17 @@ class Backlog:
     def may_scan(self, holder: str) -> bool:
         """Return whether to scan new messages for a consumer; its share of `MAX_HELD_BACK` may be used up."""
         room = fair_room(MAX_HELD_BACK, self.held_back, self.leases.waits_of[holder])
-        return bool(room) and self.scan - self.floor < MAX_SPAN
+        return bool(room) and self.done.scan - self.done.floor < MAX_SPAN
 
     def out_until(self, now: Milliseconds) -> Milliseconds:
         """Return when the last lease ends, leases of the previous run included."""
         return max(now, self.restart_grace.grace_until, self.leases.latest or now)
 
-    def may_be_out(self, now: Milliseconds) -> tuple[Offset, Milliseconds] | None:
-        """Return the offset below which messages may be on lease, and when the last lease ends; None: no leases."""
+    def end_of_leases(self, now: Milliseconds) -> tuple[Offset, Milliseconds]:
+        """Return the offset below which messages may be on lease, and when the last lease ends; `now`: no leases."""
         before = self._previous_run_until
-        until = max(before, self.leases.latest or now)
-        return (max(self.scan, self.restart_grace.end if before else self.scan), until) if until > now else None
+        below = max(self.done.scan, self.restart_grace.end) if before else self.done.scan
+        return below, max(before, self.leases.latest or now)
 
     @property
     def _previous_run_until(self) -> Milliseconds:
@@ -194,7 +164,7 @@ class Backlog:
     def give_back(self, offsets: Iterable[Offset]) -> None:
         """Make messages ready again: taken by `ready_messages` or `may_give`, or whose backoff is over."""
         for offset in offsets:
-            if offset >= self.scan or offset in self.done:  # the scan finds unseen ones
+            if offset >= self.done.scan or offset in self.done:  # the scan finds unseen ones
                 continue
             queue = self.keys.get(offset)
             if queue is None:
@@ -237,12 +207,9 @@ class Backlog:
         return False
 
     def find_taken(self, offsets: Sequence[Offset]) -> Collection[Offset]:
-        """Return the messages that must not be given after all, by what happened since they were taken.
-
-        An ack id of the previous run leased them, or they were taken back behind a failed message of their key.
-        """
+        """Return messages not to give after all: leased by an older ack id, or taken back, since they were taken."""
         if not self.keys:
-            if offsets[0] >= max(self.floor, self.restart_grace.end) or self._are_free(offsets):
+            if offsets[0] >= max(self.done.floor, self.restart_grace.end) or self._are_free(offsets):
                 return ()
             return {each for each in offsets if not self._is_free(each)}
         taken: set[Offset] = set()
@@ -257,14 +224,9 @@ class Backlog:
         return taken
 
     def give(
-        self,
-        offsets: list[Offset],
-        attempt: int,
-        size: int,
-        deadline: Milliseconds,
-        holder: str,
+        self, offsets: list[Offset], attempt: int, size: int, deadline: Milliseconds, holder: str,
         window: FlowWindow | None = None,
-    ) -> str:
+    ) -> str:  # fmt: skip
         """Lease messages of one attempt, `size` bytes in all; return the hand-out part of their ack ids."""
         text = self._ids.new(attempt)
         count = len(offsets)
@@ -320,16 +282,12 @@ class Backlog:
         return settling
 
     def release(self, ids: AckIds, now: Milliseconds) -> list[AckId]:
-        """End leases without counting a failure; return late ids. Stores nothing. Raises as `acknowledge`.
-
-        Messages that are out behind them in their ordering keys are released too.
-        """
+        """End leases and those behind them without a failure; return late ids. Raises as `acknowledge`."""
         named = self._not_held(ids, now, UNKNOWN_HOLDER)
         released = [offset for _, offsets in named.leases for offset in offsets]
         for lease, offsets in named.leases:
             self.leases.end(lease, offsets)
-        behind = self._end_behind(released)[0] if self.keys else ()
-        self._ids.overtaken.update(released, behind)
+        self._ids.overtaken.update(released, self._end_behind(released)[0] if self.keys else ())
         self.give_back(sorted(released))
         return named.late
 
@@ -397,7 +355,7 @@ class Backlog:
                 settling.late += refused
                 settling.out_of_order.update(refused)
             else:
-                self.leases.extend(lease, behind, NO_DEADLINE)
+                self.leases.extend(lease, behind, message_state.NO_DEADLINE)
             if others := set(offsets).difference(behind):
                 settling.leases.append((lease, sorted(others)))
         settling.leases += self.leases.of(first - acked).items()
@@ -407,8 +365,7 @@ class Backlog:
 
         def is_acknowledged(offset: Offset) -> bool:
             lease = self.leases.get(offset)
-            is_held = lease is not None and lease.is_held
-            return is_held or offset in acked or offset in self.done.being_stored
+            return (lease is not None and lease.is_held) or offset in acked or offset in self.done.being_stored
 
         return takewhile(is_acknowledged, queue.out)
 
@@ -417,7 +374,6 @@ class Backlog:
         settling.failures.update({each: self.failures.attempt_of(each) for each in offsets})
 
     def _take_back(self, settling: Settling) -> None:
-        """Take back the messages that are out behind failed ones in their ordering keys."""
         behind, leases = self._end_behind(settling.failures)
         settling.leases += leases
         settling.taken_back = dict.fromkeys(behind, Mark(self.run, self._ids.number))
@@ -433,7 +389,6 @@ class Backlog:
         return behind, leases
 
     def _firsts(self, offsets: Iterable[Offset]) -> dict[KeyQueue, Offset]:
-        """Return, for each ordering key, the first of these messages that is out."""
         firsts: dict[KeyQueue, Offset] = {}
         for offset in offsets:
             if (queue := self.keys.queue_if_out(offset)) is not None:
@@ -464,7 +419,7 @@ class Backlog:
             if not self.failures.is_exhausted(offset):
                 wait = self.failures.wait_of(offset) if settling.waits is None else settling.waits
                 self._hold_back(offset, wait, now, holders[offset])
-            elif offset < self.scan:  # else the scan finds it dead
+            elif offset < self.done.scan:  # else the scan finds it dead
                 self.failures.queue_dead_letter(offset)
         if settling.taken_back:
             self._go_on(self.keys.queues_of(settling.taken_back))  # retention may have taken the failed ones
@@ -489,15 +444,15 @@ class Backlog:
             self._go_on(self.keys.queues_of([*settled, *settling.taken_back]))
 
     def note_lost(self, offsets: Sequence[Offset]) -> None:
-        """Treat messages that the log does not have any more as done."""
+        """Treat messages as done: the log does not have them any more, or they are held and no longer blocked."""
         self.done.add_unstored(offsets)
         self._forget(offsets)
 
     def retain(self, oldest: Offset) -> int:
         """Move the floor up to the oldest kept message; return how many unacknowledged messages were lost."""
-        if oldest <= self.floor:
+        if oldest <= self.done.floor:
             return 0
-        lost = oldest - self.floor - self.done.count(self.floor, oldest)
+        lost = oldest - self.done.floor - self.done.count(self.done.floor, oldest)
         for lease, offsets in self.leases.below(oldest).items():
             self.leases.end(lease, offsets)
         for offset in [each for each in self.leases.waiting if each < oldest]:
@@ -547,15 +502,12 @@ class Backlog:
         for queue in queues:
             for lease, held in self.leases.of([*self._acknowledged_prefix(queue)]).items():
                 self.leases.end(lease, held)
-                self.done.add_unstored(held)
-                self._forget(held)
+                self.note_lost(held)
             self._offer(queue)
 
     def _may_take(self, offset: Offset, queue: KeyQueue | None, consumer: KeyConsumer | None) -> bool:
-        """Return whether a consumer may get a ready message; `queue` is that of its ordering key."""
-        if queue is not None and not (queue.next == offset and self._takes(queue, consumer)):
-            return False
-        return self._is_free(offset)
+        is_its_turn = queue is None or (queue.next == offset and self._takes(queue, consumer))
+        return is_its_turn and self._is_free(offset)
 
     def _takes(self, queue: KeyQueue, consumer: KeyConsumer | None) -> bool:
         """Return whether a consumer may get the next message of a key: not while a failure in it is being stored."""
@@ -575,6 +527,6 @@ class Backlog:
     def _are_free(self, offsets: Sequence[int]) -> bool:
         """Return whether all messages are free and none between them is done. They are in offset order."""
         begin, end = Offset(offsets[0]), Offset(offsets[-1] + 1)
-        if begin < self.floor or self.done.count(begin, end) or self.leases.has_any(offsets):
+        if begin < self.done.floor or self.done.count(begin, end) or self.leases.has_any(offsets):
             return False
         return self.done.being_stored.isdisjoint(offsets) and not self.failures.has_any(offsets)

@@ -20,9 +20,7 @@ from ams.core.names import Offset
 from ams.service.parallel.message_state import Done, Failures, HandOut, MessageLeases
 from ams.storage.cursors.acks import AckProgress, Mark
 
-MAX_REMEMBERED_IDS = 100_000
-"""Messages whose ids are remembered; of settled ones at least the newer half. Clients repeat calls soon."""
-NO_MARK = Mark(0, 0)
+MAX_REMEMBERED_IDS = 100_000  # messages whose ids are remembered; of settled ones at least the newer half
 
 
 class RestartGrace:
@@ -121,13 +119,11 @@ class HandOutIds:
         self._epoch, self._run, self._identity = progress.epoch, progress.run, identity
         self.number = 0
         self._before, self._leases, self._done, self._failures = before, leases, done, failures
+        # Messages whose older ids are invalid without a failure: released, or leased by an id of the previous run.
         self.overtaken: set[Offset] = set()
-        """Messages whose older ids are invalid without a failure: released, or leased by an id of the previous run."""
-        self.taken_back = dict(progress.taken_back)
-        """Messages taken back behind a failed one of their ordering key: ids up to the mark are invalid."""
+        self.taken_back = dict(progress.taken_back)  # behind a failed one of their key: ids up to the mark are invalid
         self.finishers = FinalIds(progress, before.grace_until)
-        self.nacks: LruCache[Offset, str] = LruCache(MAX_REMEMBERED_IDS)
-        """Hand-out of the last nack of each message: repeating that nack succeeds."""
+        self.nacks: LruCache[Offset, str] = LruCache(MAX_REMEMBERED_IDS)  # last nack of each: repeating it succeeds
 
     def new(self, attempt: int) -> str:
         """Return the text of a new hand-out, for the ack ids of its messages."""
@@ -151,10 +147,7 @@ class HandOutIds:
         return named
 
     def find_leases(self, ids: AckIds, now: Milliseconds) -> NamedLeases:
-        """Look up the leases of ack ids, those of the previous run included. Changes nothing.
-
-        Raises `NeverGiven` for ids beyond the known end of the topic or of others, `InvalidInput` for unreadable ones.
-        """
+        """Look up leases, also of the previous run. Raises `NeverGiven` and `InvalidInput`; changes nothing."""
         named = NamedLeases()
         for text, offsets in ids.items():
             lease = self._leases.get(offsets[0])
@@ -173,54 +166,48 @@ class HandOutIds:
         for offset in dict.fromkeys(offsets):
             lease = self._leases.get(offset)
             if lease is None or lease.text != text:
-                if self._is_valid_from_previous_run(named, AckId(offset, text), now):
-                    named.from_before[offset] = text
+                self._sort_without_lease(named, AckId(offset, text), now)
             elif now > lease.deadline:
                 named.late.append(AckId(offset, text))
             else:
                 by_lease.setdefault(lease, []).append(offset)
         named.leases += by_lease.items()
 
-    def _is_valid_from_previous_run(self, named: NamedLeases, ack_id: AckId, now: Milliseconds) -> bool:
-        """Return whether an id without a lease is a valid one of the previous run; else sort it into `named`."""
+    def _sort_without_lease(self, named: NamedLeases, ack_id: AckId, now: Milliseconds) -> None:
         offset, text = ack_id
         given = read_hand_out(text)
         newest = self._epoch, self._run, self.number
         if given.identity != self._identity or (given.epoch, given.run, given.number) > newest:
             named.never_given.append(ack_id)
-            return False
-        if given.epoch != self._epoch:
+        elif given.epoch != self._epoch:
             named.late.append(ack_id)
-            return False
-        is_being_stored = offset in self._done.being_stored
-        if is_being_stored or offset in self._done:
+        elif (is_being_stored := offset in self._done.being_stored) or offset in self._done:
             if self._failures.rules.exactly_once and not self.finishers.is_final_id(ack_id, given, now):
                 named.late.append(ack_id)
             elif is_being_stored:
                 named.unsure.setdefault(text, []).append(offset)
             else:
                 named.finished.append(ack_id)
-            return False
-        scan = self._done.scan
-        if offset >= scan and (given.run == self._run or offset >= self._before.topic_end):
+        elif offset >= self._done.scan and (given.run == self._run or offset >= self._before.topic_end):
             named.never_given.append(ack_id)
-            return False
-        is_good = (
+        elif self._is_takeable(offset, given, now) and offset not in named.from_before:
+            named.from_before[offset] = text
+        else:
+            named.late.append(ack_id)
+
+    def _is_takeable(self, offset: Offset, given: HandOutId, now: Milliseconds) -> bool:
+        return (
             given.run == self._run - 1  # an id of an older run may be superseded in the same attempt
             and offset < self._before.end  # else a former owner gave it after it had lost the subscription
             and now <= self._before.grace_until
             and given.attempt == self._failures.attempt_of(offset)
-            and not (self._failures.is_exhausted(offset) and offset < scan)  # it is being dead-lettered
+            and not (self._failures.is_exhausted(offset) and offset < self._done.scan)  # it is being dead-lettered
             and offset not in self._leases
             and offset not in self._failures.being_stored
             and offset not in self._failures.being_taken
             and offset not in self.overtaken
-            and (given.run, given.number) > self.taken_back.get(offset, NO_MARK)
-            and offset not in named.from_before
+            and (given.run, given.number) > self.taken_back.get(offset, Mark(0, 0))
         )
-        if not is_good:
-            named.late.append(ack_id)
-        return is_good
 
     def finish(self, leases: Iterable[tuple[HandOut, list[Offset]]]) -> None:
         """Record which id settled each message that had several (exactly-once)."""

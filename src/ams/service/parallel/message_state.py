@@ -101,10 +101,6 @@ class RetryRules(NamedTuple):
     most_attempts: int = 0  # failures after which a message becomes a dead letter; 0: never
     exactly_once: bool = False
 
-    def wait(self, failures: int) -> Milliseconds:
-        """Retry backoff: return how long a message waits after this many failures."""
-        return Milliseconds(min(self.least_wait << min(failures - 1, 32), self.most_wait))
-
 
 class Failures:
     """Failures of messages that are not done."""
@@ -113,8 +109,7 @@ class Failures:
         self.rules = rules
         self.counts = Counter(counts)  # 0 of a message that has not failed
         self.being_stored: set[Offset] = set()  # their failure is being written: not leased, not ready
-        self.being_taken: Counter[Offset] = Counter()
-        """Messages behind those in their ordering key, with how many failures are being written before each."""
+        self.being_taken: Counter[Offset] = Counter()  # messages behind those in their keys, with how many are before
         self.dead: list[Offset] = []  # messages to dead-letter; the sweeper takes them from here
         self.to_dead_letter: set[Offset] = set()  # those in `dead`, and those that the sweeper works on; not ready
         self.stored_dead_letters: set[Offset] = set()  # in the dead letter topic, but their end is not stored yet
@@ -124,8 +119,9 @@ class Failures:
         return self.counts[offset] + 1
 
     def wait_of(self, offset: Offset) -> Milliseconds:
-        """Return the backoff of a message that has failed."""
-        return self.rules.wait(self.counts.get(offset, 1))
+        """Retry backoff: return how long a message waits that has failed."""
+        doublings = min(self.counts.get(offset, 1) - 1, 32)
+        return Milliseconds(min(self.rules.least_wait << doublings, self.rules.most_wait))
 
     def is_exhausted(self, offset: Offset) -> bool:
         """Return whether a message has used up its attempts."""
@@ -169,8 +165,7 @@ class KeyConsumer:
 
     ready: list[Offset] = field(default_factory=list, init=False)
     """A heap of the next messages of its keys. It may hold one twice, or one that is leased or done by now."""
-    freed: Callable[[], None] = field(default=lambda: None, kw_only=True)
-    """Called when leases of a stream end, or a message is ready for this consumer alone."""
+    freed: Callable[[], None] = field(default=lambda: None, kw_only=True)  # also called when leases of a stream end
 
 
 @dataclass(slots=True, eq=False)
@@ -179,8 +174,7 @@ class KeyQueue:
 
     key: str
     out: dict[Offset, None] = field(default_factory=dict)  # messages that a consumer has, or is about to get
-    rest: deque[Offset] = field(default_factory=deque)
-    """Messages behind `out`; the first is next. Some may be done by ack ids of the previous run."""
+    rest: deque[Offset] = field(default_factory=deque)  # some may be done by ack ids of the previous run
     consumer: KeyConsumer | None = None  # of `out`; None: `out` is empty, or it takes one message at a time
 
     @property
@@ -233,9 +227,7 @@ class OrderingKeys:
 
     def add(self, offset: Offset, key: str) -> KeyQueue:
         """Append an unseen message to the queue of its key; return the queue."""
-        queue = self._queues.get(key)
-        if queue is None:
-            queue = self._queues[key] = KeyQueue(key)
+        queue = self._queues.get(key) or self._queues.setdefault(key, KeyQueue(key))
         queue.rest.append(offset)
         self._queue_of[offset] = queue
         self._resting += 1
@@ -250,18 +242,17 @@ class OrderingKeys:
         self._resting -= 1
         self._find_next(queue, is_done)
 
-    def take_back(self, offset: Offset) -> list[Offset]:
-        """Move a message that is out, and those out behind it, back to `rest`; return the latter."""
+    def take_back(self, offset: Offset) -> None:
+        """Move a message that is out, and those out behind it, back to `rest`."""
         queue = self.queue_if_out(offset)
         if queue is None:
-            return []
-        behind = queue.behind(offset)
-        for each in (offset, *behind):
+            return
+        taken = [offset, *queue.behind(offset)]
+        for each in taken:
             del queue.out[each]
-        queue.rest.extendleft(reversed((offset, *behind)))
-        self._resting += 1 + len(behind)
+        queue.rest.extendleft(reversed(taken))
+        self._resting += len(taken)
         self._unbind(queue)
-        return behind
 
     def end(self, offset: Offset, is_done: Callable[[Offset], bool]) -> KeyQueue | None:
         """Forget a done message; return its queue if another message of it may be ready now."""
@@ -289,11 +280,10 @@ class OrderingKeys:
         """Return the message that blocks most others, its key, and how many it blocks. Scans all keys."""
         if not self.blocked_messages:
             return None
-        found = [  # the first message of a key that has none out is not blocked
+        count, offset, key = max(  # the first message of a key that has none out is not blocked
             (len(each.rest) - (not each.out), next(iter(each.out or each.rest)), each.key)
             for each in self._queues.values()
-        ]
-        count, offset, key = max(found)
+        )
         return offset, key, count
 
     def _unbind(self, queue: KeyQueue) -> None:
@@ -302,8 +292,7 @@ class OrderingKeys:
             queue.consumer = None
 
     def _find_next(self, queue: KeyQueue, is_done: Callable[[Offset], bool]) -> None:
-        """Drop leading messages that are done, by ack ids of the previous run."""
-        while queue.rest and is_done(queue.rest[0]):
+        while queue.rest and is_done(queue.rest[0]):  # by ack ids of the previous run
             self._queue_of.pop(queue.rest.popleft(), None)
             self._resting -= 1
 
@@ -347,8 +336,7 @@ class MessageLeases:
         self._by_offset: dict[Offset, HandOut] = {}
         self.holders: Counter[str] = Counter()
         self.bytes_held_by: Counter[str] = Counter()  # approximate bytes on lease by consumer
-        self.waiting: dict[Offset, tuple[Milliseconds, str | None]] = {}
-        """End of each message's backoff, and the consumer with which it failed (None: unknown)."""
+        self.waiting: dict[Offset, tuple[Milliseconds, str | None]] = {}  # end of backoff, and the consumer that failed
         self.waits_of: Counter[str] = Counter()  # number of waiting messages by the consumer with which they failed
         self._due: dict[int, list[HandOut | Offset]] = {}
         self._slots: list[int] = []  # a heap of the keys of `_due`

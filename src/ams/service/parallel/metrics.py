@@ -20,7 +20,6 @@ LOOK_SECONDS = 15.0
 MANY_MESSAGES = 1000  # so many messages blocked by one other are a finding
 MANY_FAILURES = 5  # so many failures of one message are a finding
 SHOWN_HOLDERS = 10
-
 logger = structlog.get_logger("ams.parallel")
 
 
@@ -34,9 +33,15 @@ def findings(opened: OpenSubscription, *, names_holders: bool, streams: int = 0)
     backlog = opened.backlog
     if streams:
         yield Finding(False, f"{streams} stream{'s are' if streams != 1 else ' is'} open to consumers.")
-    yield from _large_message_finding(opened)
+    if opened.large is not None and opened.large[0] not in backlog.done:
+        offset, size = opened.large
+        text = (
+            f"Message {offset} has {size} bytes on a stream, and is not acknowledged: some clients take no more than"
+            " 4 MiB, end their stream upon it, and get it again. Acknowledge it by a pull, or publish less at a time."
+        )
+        yield Finding(True, text)
     if backlog.leases:
-        yield Finding(False, _holders(backlog, names_holders=names_holders))
+        yield Finding(False, _holders_text(backlog, names_holders=names_holders))
     yield from _room_findings(backlog)
     yield from _floor_findings(backlog, names_holders=names_holders)
     yield from _failure_findings(opened)
@@ -46,7 +51,7 @@ def findings(opened: OpenSubscription, *, names_holders: bool, streams: int = 0)
         yield Finding(count >= MANY_MESSAGES, text)
 
 
-def _holders(backlog: Backlog, *, names_holders: bool) -> str:
+def _holders_text(backlog: Backlog, *, names_holders: bool) -> str:
     leased = messages_text(len(backlog.leases))
     found = sorted(backlog.leases.holders.items(), key=lambda each: -each[1])
     if not names_holders:
@@ -64,23 +69,20 @@ def _room_findings(backlog: Backlog) -> Iterator[Finding]:
     elif backlog.leases.bytes >= MAX_OUT_BYTES:
         yield Finding(True, f"Its room is used up, {MAX_OUT_BYTES} bytes of messages are out: {until}")
     if backlog.held_back >= MAX_HELD_BACK:
-        text = f"{messages_text(MAX_HELD_BACK)} are to be given again or blocked: no new ones before some are done."
-        yield Finding(True, text)
+        text = f"{messages_text(MAX_HELD_BACK)} are to be given again or blocked"
+        yield Finding(True, f"{text}: no new ones before some are done.")
     elif most_waits >= MAX_HELD_BACK - backlog.held_back:
-        text = (
-            f"{messages_text(most_waits)} wait to be given again that failed with one consumer:"
-            " it gets no new ones before."
-        )
-        yield Finding(True, text)
-    if backlog.scan - backlog.floor >= MAX_SPAN:
-        text = f"Message {backlog.floor} is {MAX_SPAN} behind the newest that was given: no new ones before it is done."
-        yield Finding(True, text)
+        text = f"{messages_text(most_waits)} wait to be given again that failed with one consumer"
+        yield Finding(True, f"{text}: it gets no new ones before.")
+    if backlog.done.scan - backlog.done.floor >= MAX_SPAN:
+        text = f"Message {backlog.done.floor} is {MAX_SPAN} behind the newest that was given"
+        yield Finding(True, f"{text}: no new ones before it is done.")
 
 
 def _floor_findings(backlog: Backlog, *, names_holders: bool) -> Iterator[Finding]:
     if not backlog.done.above:
         return
-    floor, lease = backlog.floor, backlog.leases.get(backlog.floor)
+    floor, lease = backlog.done.floor, backlog.leases.get(backlog.done.floor)
     above, failed = messages_text(backlog.done.above), backlog.failures.counts[floor]
     state = "waits to be given"
     if lease is not None:
@@ -93,22 +95,8 @@ def _floor_findings(backlog: Backlog, *, names_holders: bool) -> Iterator[Findin
     )
 
 
-def _large_message_finding(opened: OpenSubscription) -> Iterator[Finding]:
-    if opened.large is None or opened.large[0] in opened.backlog.done:
-        return
-    offset, size = opened.large
-    yield Finding(
-        True,
-        f"Message {offset} has {size} bytes on a stream, and is not acknowledged: some clients take no more than 4 MiB,"
-        " end their stream upon it, and get it again. Acknowledge it by a pull, or publish less at a time.",
-    )
-
-
 def _failure_findings(opened: OpenSubscription) -> Iterator[Finding]:
-    failures = opened.backlog.failures.counts
-    if not failures:
-        return
-    offset, count = max(failures.items(), key=lambda each: each[1])
+    offset, count = max(opened.backlog.failures.counts.items(), key=lambda each: each[1], default=(0, 0))
     if count < MANY_FAILURES:
         return
     policy = opened.options.dead_letter_policy
@@ -129,9 +117,11 @@ class ParallelMetrics:
 
     async def look(self) -> None:
         """Read the ages of the oldest messages. Raises what the log raises."""
-        opened = list(self._working.opened.all())
-        found = {each.subscription.id: await oldest_time(self._log, each.topic, each.backlog.floor) for each in opened}
-        self._oldest = {subscription: time for subscription, time in found.items() if time is not None}
+        found = {}
+        for each in list(self._working.opened.all()):
+            if (time := await oldest_time(self._log, each.topic, each.backlog.done.floor)) is not None:
+                found[each.subscription.id] = time
+        self._oldest = found
 
     def gauges(self) -> Iterator[Figure]:
         """Yield gauges."""
@@ -143,12 +133,12 @@ class ParallelMetrics:
             labels = [{"project": each.project, "subscription": each.subscription.name} for each in opened]
             return Figure(name, text, list(zip(labels, values, strict=True)))
 
+        backlogs = [each.backlog for each in opened]
+        leased, waiting = [len(each.leases) for each in backlogs], [each.waiting for each in backlogs]
+        blocked = [each.keys.blocked_messages for each in backlogs]
         yield figure("ams_parallel_subscriptions", "Parallel subscriptions that this node works on.", len(opened))
-        leased = [len(each.backlog.leases) for each in opened]
         yield gauge("ams_parallel_leased", "Messages that consumers have on lease.", leased)
-        waiting = [each.backlog.waiting for each in opened]
         yield gauge("ams_parallel_waiting", "Messages that failed and are to be given again.", waiting)
-        blocked = [each.backlog.keys.blocked_messages for each in opened]
         yield gauge("ams_parallel_blocked", "Messages blocked by one of their ordering key.", blocked)
         ages = [max(now - self._oldest.get(each.subscription.id, now), 0) / 1000 for each in opened]
         yield gauge("ams_parallel_oldest_seconds", "Age of the oldest message that is not acknowledged.", ages, max)

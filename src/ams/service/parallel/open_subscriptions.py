@@ -7,7 +7,6 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import structlog
 
@@ -19,11 +18,10 @@ from ams.core.filters import Filter, parse
 from ams.core.names import Offset, ProjectName, SubscriptionId, TopicId
 from ams.core.parallel_options import ParallelOptions, RetryPolicy
 from ams.core.retention_clock import RetentionClock
-from ams.core.supervisor import Supervisor
 from ams.push.upstream import Verdict
 from ams.service.delivery import Deliverer
 from ams.service.lookup import require_found, topic_of
-from ams.service.parallel.backlog import Backlog, Settling
+from ams.service.parallel.backlog import Backlog
 from ams.service.parallel.hand_out_ids import RestartGrace
 from ams.service.parallel.message_state import SLOT_MS, RetryRules
 from ams.service.retention import bounds_for
@@ -33,15 +31,10 @@ from ams.storage.registry.records import Subscription
 MAX_LEASE_MS = Milliseconds(MAX_ACK_DEADLINE * 1000)
 STORE_PASSED_MS = 1000  # ranges that the filter skipped are stored after this time
 MAX_SWEEP_INTERVAL_MS = 60_000  # longest time between two sweeps, to follow retention where nothing is due
-
 logger = structlog.get_logger("ams.parallel")
 
 
-class WaitReason(NamedTuple):
-    """Why a pull waits."""
-
-    holder: str
-    for_room: bool  # True: the consumer's share of leases is used up; False: no message is ready
+WaitReason = tuple[str, bool]  # the consumer; True: its share of leases is used up; False: no message is ready
 
 
 @dataclass(slots=True, eq=False)
@@ -56,11 +49,7 @@ class OpenSubscription:
     filter: Filter | None
     horizon: Horizon | None
     used: Milliseconds
-    is_horizon_stored: bool
-    """True if the stored horizon covers all leases: with exactly-once delivery, or just before it is switched on.
-
-    False if another process switched it on.
-    """
+    is_horizon_stored: bool  # it covers all leases; False if another process switched exactly-once delivery on
     failures: int = 0
     dead_letters: int = 0  # messages dead-lettered since it was opened
     large: tuple[Offset, int] | None = None  # last message too large for some clients of streams, and its bytes
@@ -82,14 +71,9 @@ class OpenSubscription:
         if not self.waiting:
             return
         backlog, is_ready = self.backlog, self.backlog.has_ready
-        served = [each for each in self.waiting if (is_ready or each.for_room) and backlog.room(each.holder)]
-        self.wake([each for each in served if is_ready or backlog.may_scan(each.holder)])
-
-    def note(self, verdict: Verdict, settling: Settling) -> None:
-        """Note why messages failed that have used up their attempts."""
-        most = self.backlog.failures.rules.most_attempts
-        dead = [each for each, failures in settling.failures.items() if 0 < most <= failures]
-        self.verdicts.update(dict.fromkeys(dead, verdict))
+        for holder, for_room in list(self.waiting):
+            if backlog.room(holder) and (is_ready or (for_room and backlog.may_scan(holder))):
+                self.wake([(holder, for_room)])
 
     def follow(self, subscription: Subscription) -> None:
         """Apply changed options; existing leases keep their deadlines."""
@@ -125,26 +109,13 @@ class OpenSubscriptions:
         self._opening: dict[SubscriptionId, asyncio.Lock] = {}
         self._ends: Mapping[TopicId, Offset] | None = None  # of topics when this process started, if it works alone
         self._began = clock.monotonic()
-        self._worked_on: set[SubscriptionId] = set()
-        """Subscriptions that this process has opened. For all others `_ends` bounds what was given before."""
-
-    async def start(self, supervisor: Supervisor) -> None:
-        """Renew the ownership of subscriptions in the background."""
-        await self.note_ends()
-        await self._ownership.start(supervisor, self._forget_all)
+        self._worked_on: set[SubscriptionId] = set()  # for all others `_ends` bounds what was given before
 
     async def note_ends(self) -> None:
         """Note the ends of topics before anything is published: no former process gave later messages."""
         if not self._ownership.has_others:
             with contextlib.suppress(AmsError):
                 self._ends = {topic: bounds.end for topic, bounds in (await self._log.all_bounds()).items()}
-
-    async def hand_over(self) -> None:
-        """Close all subscriptions and give them up to other nodes, before this one stops."""
-        self._forget_all()
-        await self._ownership.leave()
-
-    # Which ones are open
 
     def get(self, subscription: SubscriptionId) -> OpenSubscription | None:
         """Return a subscription if it is open here."""
@@ -172,13 +143,11 @@ class OpenSubscriptions:
     async def retain(self, opened: OpenSubscription) -> None:
         """Drop messages that retention removed."""
         oldest = (await bounds_for(self._log, opened.topic, opened.subscription, self._retention_clock)).oldest
-        if oldest <= opened.backlog.floor:
+        if oldest <= opened.backlog.done.floor:
             return
         await self._cursors.retain(opened.subscription.id, opened.backlog.epoch, oldest)
         if lost := opened.backlog.retain(oldest):
             logger.warning("subscription.lost", subscription=opened.subscription.name, messages=lost)
-
-    # Timer for lease expiry: wakes the sweeper when the next lease or retry is due
 
     def note_due(self, opened: OpenSubscription) -> None:
         """Wake the sweeper if something is due before its next sweep."""
@@ -199,8 +168,6 @@ class OpenSubscriptions:
         self._next_sweep = Milliseconds(max(min(dues), now + SLOT_MS))
         return (self._next_sweep - now) / 1000
 
-    # Letting go
-
     def forget(self, subscription: SubscriptionId) -> None:
         """Close a subscription after a seek, deletion or change: the next use reopens it."""
         if (opened := self._open.pop(subscription, None)) is not None:
@@ -212,11 +179,10 @@ class OpenSubscriptions:
         self.forget(subscription)
         self._ownership.release(subscription)
 
-    def _forget_all(self) -> None:
+    def forget_all(self) -> None:
+        """Close all subscriptions."""
         for subscription in list(self._open):
             self.forget(subscription)
-
-    # Opening
 
     async def own(self, subscription: SubscriptionId, *, seizes: bool = False) -> None:
         """Own a subscription; push `seizes` it from another node. Raises `OwnedElsewhere`, `SubscriptionGone`."""
@@ -249,8 +215,8 @@ class OpenSubscriptions:
 
     async def _take_over(self, subscription: Subscription, topic: TopicId) -> OpenSubscription:
         """Load a subscription. Drops done offsets beyond the topic's end: the log was restored from an older copy."""
-        title = (await self._registry.subscriptions.titles([subscription.id])).get(subscription.id)
-        project = require_found(title, SubscriptionGone).project
+        titles = await self._registry.subscriptions.titles([subscription.id])
+        project = require_found(titles.get(subscription.id), SubscriptionGone).project
         progress = await self._cursors.take_over(subscription.id, topic)
         end = (await self._log.bounds(topic)).end
         kept = drop_from(progress, end)
@@ -279,7 +245,6 @@ class OpenSubscriptions:
         """Return the offset below which former owners may have given messages, and since when they gave none."""
         if self._ends is None or subscription in self._worked_on:
             return end, self._clock.monotonic()
-        known = max(progress.failures, default=-1)  # done offsets of a restored snapshot may be above the end
-        if progress.done:
-            known = max(known, progress.done.max())
+        done = progress.done.max() if progress.done else -1  # those of a restored snapshot may be above the end
+        known = max(done, max(progress.failures, default=-1))
         return min(max(self._ends.get(topic, Offset(0)), Offset(known + 1)), end), self._began

@@ -22,14 +22,13 @@ from ams.service.lookup import no_topic_is_a_conflict
 from ams.service.parallel.ack_storer import Storer, SubscriptionMoved
 from ams.service.parallel.backlog import Backlog
 from ams.service.parallel.message_state import FlowWindow, KeyConsumer
-from ams.service.parallel.open_subscriptions import OpenSubscription, OpenSubscriptions, WaitReason
+from ams.service.parallel.open_subscriptions import OpenSubscription, OpenSubscriptions
 from ams.storage.registry.records import Subscription
 
 MAX_READ_MESSAGES = 1000  # messages per read after an empty first read, unless the pull asks for more
 MAX_READ_BYTES = 2**22
 GROWTH_FACTOR = 8
 MAX_SCAN_MS = 1000  # a pull scans messages that are not for it, such as filtered ones, for this time
-
 logger = structlog.get_logger("ams.parallel")
 
 
@@ -58,23 +57,14 @@ class Puller:
     """Leases messages to consumers."""
 
     def __init__(self, deliverer: Deliverer, opened: OpenSubscriptions, storer: Storer, clock: Clock) -> None:
-        """`deliverer` has the limits and the waiting pulls of both types of subscriptions."""
         self._deliverer, self._log, self._opened = deliverer, deliverer.log, opened
         self._storer, self._clock = storer, clock
 
     async def pull(
-        self,
-        subscription: Subscription,
-        most: int,
-        *,
-        holder: str,
-        held_for: str | None = None,
-        wait: bool = False,
-        max_bytes: int | None = None,
-        seconds: int | None = None,
-        window: FlowWindow | None = None,
+        self, subscription: Subscription, most: int, *, holder: str, held_for: str | None = None, wait: bool = False,
+        max_bytes: int | None = None, seconds: int | None = None, window: FlowWindow | None = None,
         one_of_each_key: bool = False,
-    ) -> Sequence[LeaseBatch]:
+    ) -> Sequence[LeaseBatch]:  # fmt: skip
         """Lease up to `most` messages to a consumer for so many `seconds`; None: for the subscription's deadline.
 
         `window` is the flow control of the stream they go to. A stream gets more messages of an ordering key while it
@@ -83,10 +73,8 @@ class Puller:
         """
         limit = max_bytes or self._deliverer.max_bytes
         length = Milliseconds((seconds or subscription.ack_deadline_seconds) * 1000)
-        keys: KeyConsumer | None = window
-        options = subscription.parallel
-        if keys is None and options is not None and options.enable_message_ordering and not one_of_each_key:
-            keys = KeyConsumer()
+        has_keys = subscription.parallel is not None and subscription.parallel.enable_message_ordering
+        keys = window or (KeyConsumer() if has_keys and not one_of_each_key else None)
         consumer = _Consumer(holder, held_for, length, window, keys)
         with no_topic_is_a_conflict:
             while True:
@@ -100,13 +88,11 @@ class Puller:
             self._deliverer.counts.note_pull(subscription.id)
         return lots
 
-    # Finding: one call per subscription at a time
-
     async def _find(self, opened: OpenSubscription, most: int, max_bytes: int, consumer: _Consumer) -> Sequence[Stored]:
         """Return messages to give, in offset order: those to be redelivered, then as many new ones as fit.
 
-        At least one message, or at most `max_bytes`. Empty if the backlog is empty, or the filter passed over all of it
-        for `MAX_SCAN_MS`: the next call goes on there.
+        One call per subscription at a time. At least one message, or at most `max_bytes`. Empty if the backlog is
+        empty, or the filter passed over all of it for `MAX_SCAN_MS`: the next call goes on there.
         """
         keys = consumer.keys
         has_ready = opened.backlog.has_ready or (keys is not None and keys.ready)
@@ -159,7 +145,7 @@ class Puller:
         backlog, until = opened.backlog, self._clock.monotonic() + MAX_SCAN_MS
         many, room = most, max_bytes
         while backlog.may_scan(consumer.holder):
-            start = backlog.scan
+            start = backlog.done.scan
             read = await self._log.read(opened.topic, start, max_messages=many, max_bytes=room)
             if not read and not await self._is_hole(opened, start):
                 break
@@ -182,8 +168,8 @@ class Puller:
         chosen: list[Stored] = []
         left = max_bytes
         for run in runs:
-            if run.first > backlog.scan:  # damaged, or left out when the topic was loaded
-                backlog.done.pass_over(backlog.scan, run.first)
+            if run.first > backlog.done.scan:  # damaged, or left out when the topic was loaded
+                backlog.done.pass_over(backlog.done.scan, run.first)
             for each in () if takes_all else run.messages:
                 if chosen and (len(chosen) == most or len(each.fragment) > left):
                     return chosen
@@ -211,13 +197,11 @@ class Puller:
         await self._opened.retain(opened)
         # Read again: messages published since the last read are no hole.
         late = await self._log.read(opened.topic, start, max_messages=1, max_bytes=1)
-        if not late and opened.backlog.scan == start:
+        if not late and opened.backlog.done.scan == start:
             logger.warning("parallel.hole", subscription=opened.subscription.name, offset=start)
             opened.backlog.done.pass_over(start, bounds.end)
             opened.backlog.done.note_scanned(bounds.end)
         return True
-
-    # Giving
 
     async def _give(
         self, opened: OpenSubscription, most: int, consumer: _Consumer, max_bytes: int
@@ -247,8 +231,7 @@ class Puller:
         finally:
             if len(kept) < len(messages):
                 backlog.give_back(offsets_of(messages)[len(kept) :])
-        taken = backlog.find_taken(offsets_of(kept)) if kept else ()
-        if taken:
+        if kept and (taken := backlog.find_taken(offsets_of(kept))):
             kept = [each for each in kept if each.offset not in taken]
         deadline = Milliseconds(self._clock.monotonic() + consumer.lease_ms)
         lots = []
@@ -270,8 +253,6 @@ class Puller:
             await self._deliverer.turn(size, held_for)
         self._deliverer.counts.note_pull(subscription, len(messages), data_bytes)
         return messages
-
-    # Waiting
 
     async def wait(self, subscription: Subscription, holder: str, until: float, left: Gone | None = None) -> bool:
         """Wait after an empty pull, as `Deliverer.wait`; return whether to pull again."""
@@ -303,11 +284,11 @@ class Puller:
         """Wait for a ready message, for room, or for growth of the topic; return whether any came."""
         woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         has_room = bool(opened.backlog.room(holder)) and opened.backlog.may_scan(holder)
-        kind = WaitReason(holder, for_room=not has_room)
+        kind = holder, not has_room
         opened.waiting.setdefault(kind, set()).add(woken)
         waits: set[asyncio.Future[Any]] = {woken}
         if has_room:
-            waits.add(asyncio.ensure_future(self._log.wait(opened.topic, opened.backlog.scan, seconds)))
+            waits.add(asyncio.ensure_future(self._log.wait(opened.topic, opened.backlog.done.scan, seconds)))
         try:
             over, _ = await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
             return any(each is woken or each.exception() is not None or each.result() for each in over)

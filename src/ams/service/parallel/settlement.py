@@ -29,7 +29,6 @@ from ams.storage.registry.records import Subscription
 SLICE = 1000  # ids looked up in one iteration of the event loop
 LATE, OUT_OF_ORDER = "ack timeout", "ack out of order"
 SHOWN_IDS = 100  # ids that an error names at most; clients that need all of them send fewer at a time
-
 T = TypeVar("T")
 Look = Callable[[Backlog, AckIds, Milliseconds], T]  # looks up ids in a backlog at a moment
 SliceWork = Callable[[AckIds], Awaitable[Sequence[AckId]]]  # settles some ids, and returns late ones
@@ -38,7 +37,7 @@ SliceWork = Callable[[AckIds], Awaitable[Sequence[AckId]]]  # settles some ids, 
 class LateIds(AckTimeout):
     """Some ids came after their deadline, or are invalid by now. The others are settled."""
 
-    def __init__(self, message: str, ids: Sequence[AckId], out_of_order: AbstractSet[AckId] = frozenset()) -> None:
+    def __init__(self, message: str, ids: Sequence[AckId], out_of_order: AbstractSet[AckId]) -> None:
         """`out_of_order`: ids to repeat when earlier messages of their keys are acknowledged."""
         super().__init__(message)
         self.ids, self.out_of_order = ids, out_of_order
@@ -56,10 +55,7 @@ class Settler:
     async def to_settle(
         self, caller: Caller, name: SubscriptionName, ids: AckIds, seconds: int | None = None
     ) -> Subscription:
-        """Return a parallel subscription that the caller may consume; `seconds` are those of a lease or a nack.
-
-        Raises `InvalidInput`, `NotFound`, `NotAllowed`, `Conflict` for an ordered subscription.
-        """
+        """Return what a consumer may settle. Raises `InvalidInput`, `NotFound`, `NotAllowed`, `Conflict`."""
         if not 0 <= (seconds or 0) <= MAX_ACK_DEADLINE:
             raise InvalidInput(f"Seconds should be between 0 and {MAX_ACK_DEADLINE}")
         if not ids:
@@ -75,41 +71,33 @@ class Settler:
         `LateIds` if some are late, or out of order with exactly-once delivery; the others are acknowledged.
         """
         out_of_order: set[AckId] = set()
-
-        def acknowledge(backlog: Backlog, ids: AckIds, now: Milliseconds) -> Settling:
-            settling = backlog.acknowledge(ids, now)
-            out_of_order.update(settling.out_of_order)
-            return settling
-
         options = subscription.parallel
         if options is not None and options.enable_message_ordering and not _are_few(ids):
             ids = sort_by_hand_out(ids)  # so that no slice is out of order because of a later one
-        late = await self._in_slices(subscription, ids, partial(self._settle, subscription, acknowledge))
+        settle = partial(self._settle, subscription, Backlog.acknowledge, out_of_order)
+        late = await self._in_slices(subscription, ids, settle)
         self.deliverer.counts.note_acknowledgement(subscription.id)
         _refuse(late, out_of_order)
 
     async def nack(
         self, subscription: Subscription, ids: AckIds, wait: Milliseconds | None = None, verdict: Verdict | None = None
     ) -> None:
-        """Count a failure of messages, which are redelivered after `wait`; None: by the retry policy. Durable.
-
-        `verdict` is the reason, for those that become dead letters now. Raises as `acknowledge`.
-        """
+        """Count a failure; redeliver after `wait`, None: by the retry policy. Durable. Raises as `acknowledge`."""
 
         def nack(backlog: Backlog, ids: AckIds, now: Milliseconds) -> Settling:
             settling = backlog.nack(ids, now, wait)
             opened = self.opened.get(subscription.id)
             if verdict is not None and opened is not None:
-                opened.note(verdict, settling)
+                most = backlog.failures.rules.most_attempts
+                opened.verdicts |= {each: verdict for each, count in settling.failures.items() if 0 < most <= count}
             return settling
 
-        _refuse(await self._in_slices(subscription, ids, partial(self._settle, subscription, nack)))
+        _refuse(await self._in_slices(subscription, ids, partial(self._settle, subscription, nack, set())))
 
     async def refuse(self, subscription: Subscription, ids: AckIds, wait: Milliseconds, verdict: Verdict) -> None:
         """Nack messages that an endpoint refused; `wait` applies to a subscription without a retry policy."""
-        options = subscription.parallel
-        own = None if options is not None and options.retry_policy is not None else wait
-        await self.nack(subscription, ids, own, verdict)
+        has_policy = subscription.parallel is not None and subscription.parallel.retry_policy is not None
+        await self.nack(subscription, ids, None if has_policy else wait, verdict)
 
     async def extend(self, subscription: Subscription, ids: AckIds, seconds: int, *, holder: str) -> None:
         """Move leases to `holder`, to end in so many `seconds`; 0 is a nack. Raises as `acknowledge`."""
@@ -154,8 +142,7 @@ class Settler:
         """Settle ids in slices, with turns for others between; raise `NeverGiven` before the first. Return late ids."""
         if _are_few(ids):
             return await work(ids)
-        late: list[AckId] = []
-        never_given: list[AckId] = []
+        late, never_given = list[AckId](), list[AckId]()
         for some in slice_ids(ids, SLICE):
             try:
                 await self._look_up(subscription, some, Backlog.check)
@@ -169,12 +156,15 @@ class Settler:
             await asyncio.sleep(0)
         return late
 
-    async def _settle(self, subscription: Subscription, settle: Look[Settling], ids: AckIds) -> Sequence[AckId]:
+    async def _settle(
+        self, subscription: Subscription, settle: Look[Settling], out_of_order: set[AckId], ids: AckIds
+    ) -> Sequence[AckId]:
         """Settle a few ids. Retries when the subscription moved, or while another call settles them and may fail."""
         late: list[AckId] = []
         failed: BaseException = SubscriptionMoved()
         for _ in range(MAX_TRIES):
             opened, settling = await self._look_up(subscription, ids, settle)
+            out_of_order |= settling.out_of_order
             with contextlib.suppress(SubscriptionMoved):
                 await self.storer.settle(opened, settling)
                 late += settling.late
@@ -211,7 +201,6 @@ class Settler:
 
 
 def _are_few(ids: AckIds) -> bool:
-    """Return whether ids may be looked up in one iteration of the event loop."""
     return len(ids) <= SLICE and sum(map(len, ids.values())) <= SLICE
 
 

@@ -15,7 +15,6 @@ from ams.service.parallel.open_subscriptions import MAX_SWEEP_INTERVAL_MS, OpenS
 
 PART = "leases of messages"
 IDLE_MS = Milliseconds(600_000)  # a subscription that is unused for this time, without leases or retries, is closed
-
 logger = structlog.get_logger("ams.parallel")
 
 
@@ -26,24 +25,20 @@ class Sweeper:
         self._opened, self._storer, self._letters, self._clock = opened, storer, dead_letters, clock
         self.dead_letters = 0  # dead letters stored since the start
         self._supervisor = Supervisor()
-        self._rounds = Ticker(PART, MAX_SWEEP_INTERVAL_MS / 1000, self._sweep)
-        opened.wake_sweeper = self._rounds.soon
+        self.rounds = Ticker(PART, MAX_SWEEP_INTERVAL_MS / 1000, self._sweep)
+        opened.wake_sweeper = self.rounds.soon
 
     async def start(self, supervisor: Supervisor) -> None:
-        """Sweep in the background, until `close`."""
-        self._supervisor, self._rounds.seconds = supervisor, self._opened.seconds_until_due()
-        await self._rounds.start(supervisor)
-
-    async def close(self) -> None:
-        """End the background work."""
-        await self._rounds.close()
+        """Sweep in the background, until `rounds` are closed."""
+        self._supervisor, self.rounds.seconds = supervisor, self._opened.seconds_until_due()
+        await self.rounds.start(supervisor)
 
     async def _sweep(self) -> None:
-        await self.look(self._supervisor.log_failure)
-        self._rounds.seconds = self._opened.seconds_until_due()
+        await self.sweep_once(self._supervisor.log_failure)
+        self.rounds.seconds = self._opened.seconds_until_due()
 
-    async def look(self, log_failure: Callable[[str], None]) -> None:
-        """Sweep once: expired leases, ended backoffs, messages to dead-letter."""
+    async def sweep_once(self, log_failure: Callable[[str], None]) -> None:
+        """Sweep all open subscriptions; log errors, so that a defect of one does not stop the sweep of others."""
         for opened in list(self._opened.all()):
             try:
                 await self._sweep_subscription(opened)
@@ -51,10 +46,11 @@ class Sweeper:
                 self._opened.leave(opened.subscription.id)
             except AmsError as error:
                 logger.warning("leases.put_off", subscription=opened.subscription.name, reason=error.message)
-            except Exception:  # a defect of one must not stop the sweep of others
+            except Exception:
                 log_failure(PART)
 
     async def _sweep_subscription(self, opened: OpenSubscription) -> None:
+        """Handle expired leases, ended backoffs and messages to dead-letter. Errors propagate to `sweep_once`."""
         if not self._opened.holds(opened.subscription.id):
             self._opened.forget(opened.subscription.id)
             return

@@ -38,7 +38,7 @@ class Assignment:
         secrets = await self.secrets() if self.secrets else {}
         tokens = await self.tokens(each.config for each in pushed) if self.tokens else {}
         if self._made_of != (pushed, secrets, tokens):
-            self._targets = [_target(each, secrets.get(each.id, ()), tokens) for each in pushed]
+            self._targets = [_target(each, secrets, tokens) for each in pushed]
             self._made_of = pushed, secrets, tokens
         return self._targets
 
@@ -56,18 +56,12 @@ class Assignment:
         return (self.live and self.live(subscription)) or await self.leases.state(subscription)
 
 
-def _target(pushed: Pushed, secrets: Sequence[str], tokens: Tokens) -> Target:
+def _target(pushed: Pushed, secrets: Secrets, tokens: Tokens) -> Target:
     claim = claim_of(pushed.config)
     return Target(
-        path=subscription_path(pushed.project, pushed.name),
-        topic=topic_path(pushed.project, pushed.topic),
-        config=pushed.config,
-        ack_deadline_seconds=pushed.ack_deadline_seconds,
-        secrets=tuple(secrets),
-        id=pushed.id,
-        revision=pushed.config.revision,
-        topic_id=pushed.topic_id,
-        is_parallel=pushed.is_parallel,
-        counts_attempts=pushed.counts_attempts,
+        path=subscription_path(pushed.project, pushed.name), topic=topic_path(pushed.project, pushed.topic),
+        config=pushed.config, ack_deadline_seconds=pushed.ack_deadline_seconds, id=pushed.id,
+        secrets=tuple(secrets.get(pushed.id, ())), revision=pushed.config.revision, topic_id=pushed.topic_id,
+        is_parallel=pushed.is_parallel, counts_attempts=pushed.counts_attempts,
         identity_token=tokens.get(claim, "") if claim else "",
-    )
+    )  # fmt: skip

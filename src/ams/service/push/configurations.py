@@ -6,14 +6,14 @@ by gRPC (`ams.push.rpc`).
 """
 
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
 from ams.access.admission import Caller
-from ams.access.permissions import CONSUMER, PUSH_WORKER
+from ams.access.permissions import PUSH_WORKER
 from ams.core.clock import Milliseconds
 from ams.core.errors import Conflict, InvalidInput, NotAuthenticated, TopicGone, Unavailable
 from ams.core.names import SubscriptionName, TopicName, UserId, UserName, subscription_path
@@ -21,8 +21,8 @@ from ams.core.push_config import HTTP_ENDPOINT, AskedPush, PushConfig, authority
 from ams.push.delivery_request import new_secret
 from ams.push.endpoints import CheckFailed, CheckSlots, EndpointCheck
 from ams.push.report import PARALLEL_ELSEWHERE, text
+from ams.service import lookup
 from ams.service.leftovers import finish_or_leave
-from ams.service.lookup import expected_subscription, find_dead_letter_topic, find_subscription, require_found
 from ams.service.parallel.assembly import ParallelSubscriptions
 from ams.service.push.assignment import Assignment
 from ams.service.retention import lag_of
@@ -31,7 +31,7 @@ from ams.storage.log.base import Log
 from ams.storage.registry.records import Subscription
 from ams.storage.registry.registry import Registry
 from ams.storage.secrets import new_token
-from ams.wire.push import Failure, WorkerState
+from ams.wire.push import WorkerState
 
 DISABLED = "Push functionality is currently disabled"
 NO_WORKER = "Push functionality is currently unavailable"
@@ -40,10 +40,9 @@ SERVING = "SERVING"
 FIRST_WORKER = UserName("push_worker_0")  # by convention (HTTP contract 13.5)
 KEEP_SECONDS = 86_400  # how long the previous secret stays valid by default
 MAX_KEEP_SECONDS = 30 * 86_400
-NOT_HTTP = "Subscription is not in http push mode"
-UNVERIFIED, INACTIVE, UNKNOWN = "unverified", "inactive", "unknown"
-"""States beside a worker's phases: the endpoint is not verified yet; no process delivers; no worker reported (a push
-server over gRPC has only a text)."""
+VERIFICATION_FAILED = "Endpoint verification failed."
+UNVERIFIED, INACTIVE = "unverified", "inactive"  # states beside a worker's phases; inactive: no process delivers
+UNKNOWN = "unknown"  # no worker reported: a push server over gRPC has only a text
 
 
 async def no_push_server() -> None:
@@ -82,9 +81,9 @@ class NoPushServer(PushServer):
 class Leaseholders:
     """All workers that deliver by leases, as a push server."""
 
-    def __init__(self, assignment: Assignment, settle: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, assignment: Assignment, settle: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """`settle` updates the workers in this process at once; others follow within two seconds."""
-        self._assignment, self._settle = assignment, settle
+        self._assignment, self.settle = assignment, settle
 
     async def status(self, path: str) -> str:
         # No worker reports on it: `Pushing.status` asks those first.
@@ -92,7 +91,7 @@ class Leaseholders:
 
     async def deactivation_outcome(self, path: str) -> str:
         """Return that it is deactivated: its worker stops by itself."""
-        await self._settle()
+        await self.settle()
         is_held = await finish_or_leave(self._assignment.leases.is_held(), "push")
         return f"Subscription {path} deactivated" if is_held else UNREACHABLE
 
@@ -100,9 +99,6 @@ class Leaseholders:
         if await self._assignment.leases.is_held():
             return SERVING
         return "No worker has a lease" if details else UNREACHABLE
-
-    async def settle(self) -> None:
-        await self._settle()
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +135,7 @@ class Pushing:
         config = new_push_config(asked, new_token, parallel=parallel, local_http=self.local_http)
         if not config.dead_letter_topic:
             return config, worker
-        dead_letters = await find_dead_letter_topic(self.registry, caller, topic, config.dead_letter_topic)
+        dead_letters = await lookup.find_dead_letter_topic(self.registry, caller, topic, config.dead_letter_topic)
         return replace(config, dead_letter_topic=dead_letters), worker
 
     async def modify(self, caller: Caller, name: SubscriptionName, asked: AskedPush | None) -> Subscription:
@@ -157,13 +153,15 @@ class Pushing:
             return modify_push_config(existing, asked, new_token, parallel=is_parallel, local_http=self.local_http)
 
         if asked is not None and (asked.dead_letter_topic or asked.max_outstanding):
-            subscription = await find_subscription(self.registry, caller, name)
+            subscription = await lookup.find_subscription(self.registry, caller, name)
             is_parallel = subscription.parallel is not None
             change(subscription.push)  # raises the first errors
         if asked is not None and asked.dead_letter_topic:
-            found = await find_dead_letter_topic(self.registry, caller, subscription.topic, asked.dead_letter_topic)
+            found = await lookup.find_dead_letter_topic(
+                self.registry, caller, subscription.topic, asked.dead_letter_topic
+            )
             asked = replace(asked, dead_letter_topic=found)
-        expected = expected_subscription(caller)
+        expected = lookup.expected_subscription(caller)
         changed = await self.registry.subscriptions.change(caller.here.id, name, expected, config=change, worker=worker)
         await self.server.settle()
         return caller.view_push(changed)
@@ -175,7 +173,7 @@ class Pushing:
         `Overloaded` comes before the last when too many endpoints are asked at once.
         """
         worker = self._require_worker(await self.worker() if self.enabled else None)
-        subscription = await find_subscription(self.registry, caller, name)
+        subscription = await lookup.find_subscription(self.registry, caller, name)
         asked = _require_unverified(subscription.push)
         with self.check_slots.hold_slot(caller.here.id):
             assert self.endpoints is not None
@@ -183,29 +181,26 @@ class Pushing:
             try:
                 await self.endpoints.check(host, port, asked.verification_hash)
             except CheckFailed as error:
-                raise _verification_error(str(error)) from error
+                raise NotAuthenticated(f"{VERIFICATION_FAILED}{error}") from error
 
         def change(present: PushConfig | None) -> PushConfig:
             # The configuration may have changed meanwhile: the endpoint must have shown the present hash.
             config = _require_unverified(present)
             if config.verification_hash != asked.verification_hash:
-                raise _verification_error("Wrong verification hash")
+                raise NotAuthenticated(f"{VERIFICATION_FAILED}Wrong verification hash")
             return replace(config, verified=True)  # nothing else changes (17.2, A10)
 
-        expected = expected_subscription(caller)
+        expected = lookup.expected_subscription(caller)
         await self.registry.subscriptions.change(caller.here.id, name, expected, config=change, worker=worker)
         await self.server.settle()
 
     async def rotate_secret(
         self, caller: Caller, name: SubscriptionName, keep_seconds: int = KEEP_SECONDS
     ) -> RotatedSecret:
-        """Make a new secret, also the first one; for a while deliveries are signed with the previous one too.
-
-        Raises, in this order: `InvalidInput`, `NotFound`, `Conflict` unless messages go to an endpoint.
-        """
+        """Make a new secret; the previous one stays valid. Raises `InvalidInput`, `NotFound`, `Conflict`."""
         if not 0 <= keep_seconds <= MAX_KEEP_SECONDS:
             raise InvalidInput(f"Field keepSeconds should be between 0 and {MAX_KEEP_SECONDS}")
-        subscription = await find_subscription(self.registry, caller, name)
+        subscription = await lookup.find_subscription(self.registry, caller, name)
         secret, keep = new_secret(), Milliseconds(keep_seconds * 1000)
         until = await self.registry.push_secrets.rotate(subscription.id, secret, keep, _require_http)
         await self.server.settle()
@@ -247,12 +242,12 @@ class Pushing:
     def _require_worker(self, worker: UserId | None) -> UserId:
         if not self.enabled:
             raise Conflict(DISABLED)
-        return require_found(worker, Unavailable(NO_WORKER))
+        return lookup.require_found(worker, Unavailable(NO_WORKER))
 
 
 def _require_http(config: PushConfig | None) -> PushConfig:
     if config is None or config.type != HTTP_ENDPOINT:
-        raise Conflict(NOT_HTTP)
+        raise Conflict("Subscription is not in http push mode")
     return config
 
 
@@ -261,10 +256,6 @@ def _require_unverified(config: PushConfig | None) -> PushConfig:
     if found.verified:
         raise Conflict("Push endpoint is already verified")
     return found
-
-
-def _verification_error(reason: str) -> NotAuthenticated:
-    return NotAuthenticated(f"Endpoint verification failed.{reason}")
 
 
 class PushStatus(NamedTuple):
@@ -288,12 +279,8 @@ class PushWatcher:
     working: ParallelSubscriptions | None = None
 
     async def look(self, caller: Caller, name: SubscriptionName) -> PushStatus:
-        """Return the status of a delivery; consumers do not see the endpoint's answers.
-
-        Raises `NotFound`, `NotAllowed` outside the access list, `Conflict` for a pull subscription, `OwnedElsewhere`.
-        """
-        subscription = await find_subscription(self.registry, caller, name)
-        caller.require_listed(subscription.authorized, CONSUMER)
+        """Return the status as the caller may see it. Raises `NotFound`, `NotAllowed`, `Conflict`, `OwnedElsewhere`."""
+        subscription = await lookup.find_listed_subscription(self.registry, caller, name)
         if subscription.push is None:
             raise Conflict("Subscription is not in push mode")
         is_verified, project = subscription.push.verified, caller.here.name
@@ -314,17 +301,10 @@ class PushWatcher:
 
 
 def _without_details(worker: WorkerState) -> WorkerState:
-    return msgspec.structs.replace(
-        worker,
-        failure=_without_detail(worker.failure),
-        last_failure=_without_detail(worker.last_failure),
-        # where the endpoint said nothing, the error is our own text
-        attempts=[
-            msgspec.structs.replace(each, error=f"HTTP {each.status}") if each.status and each.error else each
-            for each in worker.attempts
-        ],
-    )
-
-
-def _without_detail(failure: Failure | None) -> Failure | None:
-    return failure and msgspec.structs.replace(failure, detail="")
+    change = msgspec.structs.replace
+    failure, last_failure = [each and change(each, detail="") for each in (worker.failure, worker.last_failure)]
+    # where the endpoint said nothing, the error is our own text
+    attempts = [
+        change(each, error=f"HTTP {each.status}") if each.status and each.error else each for each in worker.attempts
+    ]
+    return change(worker, failure=failure, last_failure=last_failure, attempts=attempts)

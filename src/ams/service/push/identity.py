@@ -12,14 +12,8 @@ from typing import Any, NamedTuple
 
 import jwt
 import structlog
+from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    NoEncryption,
-    PrivateFormat,
-    PublicFormat,
-    load_pem_private_key,
-)
 
 from ams.core.clock import Clock
 from ams.core.errors import Damaged
@@ -29,7 +23,6 @@ from ams.storage.registry.signing_keys import PUSH, SigningKey, SigningKeyRecord
 ALGORITHM = "RS256"
 LIVES_SECONDS, RENEWED_SECONDS = 3600, 1800  # how long a token is good, and when it is replaced
 _BITS, _EXPONENT, _ID_LENGTH = 2048, 65537, 40
-
 logger = structlog.get_logger("ams.push")
 
 
@@ -47,14 +40,7 @@ def claim_of(config: PushConfig) -> Claim | None:
     return Claim(config.google.service_account, config.google.audience or config.endpoint)
 
 
-class _Key(NamedTuple):
-    id: str
-    private: rsa.RSAPrivateKey
-
-
-class _Token(NamedTuple):
-    text: str
-    made: int
+_Key = tuple[str, rsa.RSAPrivateKey]  # its id, and the key
 
 
 class PushIdentity:
@@ -65,13 +51,13 @@ class PushIdentity:
         self.issuer, self._records, self._clock = issuer, records, clock
         self._key: _Key | None = None
         self._making = asyncio.Lock()
-        self._tokens: dict[Claim, _Token] = {}
+        self._tokens: dict[Claim, tuple[str, int]] = {}  # with the second in which each was made
 
     async def keys(self) -> Sequence[Mapping[str, Any]]:
         """Return the public keys, as JWKs. Raises `Damaged`."""
-        key = await self._own_key()
-        found = jwt.algorithms.RSAAlgorithm.to_jwk(key.private.public_key(), as_dict=True)
-        return [{"kty": found["kty"], "use": "sig", "alg": ALGORITHM, "kid": key.id, "n": found["n"], "e": found["e"]}]
+        name, private = await self._own_key()
+        found = jwt.algorithms.RSAAlgorithm.to_jwk(private.public_key(), as_dict=True)
+        return [{"kty": found["kty"], "use": "sig", "alg": ALGORITHM, "kid": name, "n": found["n"], "e": found["e"]}]
 
     async def tokens(self, configs: Iterable[PushConfig]) -> Mapping[Claim, str]:
         """Return a token per claim of `configs`; empty, and logged, while the key is unreadable."""
@@ -86,41 +72,34 @@ class PushIdentity:
             return {}
         now = self._clock.wall() // 1000
         known = {each: token for each, token in self._tokens.items() if each in wanted}
-        fresh = {each: token for each, token in known.items() if 0 <= now - token.made < RENEWED_SECONDS}
+        fresh = {each: (text, made) for each, (text, made) in known.items() if 0 <= now - made < RENEWED_SECONDS}
         missing = wanted - fresh.keys()
         if missing:  # a signature takes about a millisecond, and there may be thousands
             fresh |= await asyncio.to_thread(lambda: {each: self._sign(key, each, now) for each in missing})
         self._tokens = fresh
-        return {each: token.text for each, token in fresh.items()}
+        return {each: text for each, (text, _) in fresh.items()}
 
-    def _sign(self, key: _Key, claim: Claim, now: int) -> _Token:
-        said = {
-            "iss": self.issuer,
-            "aud": claim.audience,
-            "azp": claim.service_account,
-            "sub": claim.service_account,
-            "email": claim.service_account,
-            "email_verified": True,
-            "iat": now,
-            "exp": now + LIVES_SECONDS,
-        }
-        return _Token(jwt.encode(said, key.private, ALGORITHM, headers={"kid": key.id}), now)
+    def _sign(self, key: _Key, claim: Claim, now: int) -> tuple[str, int]:
+        account, until = claim.service_account, now + LIVES_SECONDS
+        said: dict[str, Any] = {"iss": self.issuer, "aud": claim.audience, "azp": account, "sub": account}
+        said |= {"email": account, "email_verified": True, "iat": now, "exp": until}
+        name, private = key
+        return jwt.encode(said, private, ALGORITHM, headers={"kid": name}), now
 
     async def _own_key(self) -> _Key:
         async with self._making:
             if self._key is None:
                 found = await self._records.find(PUSH)
-                if found is None:
-                    found = await self._records.add(PUSH, await asyncio.to_thread(_make_key))
-                private = load_pem_private_key(found.pem.encode(), None)
+                found = found or await self._records.add(PUSH, await asyncio.to_thread(_make_key))
+                private = serialization.load_pem_private_key(found.pem.encode(), None)
                 assert isinstance(private, rsa.RSAPrivateKey)
-                self._key = _Key(found.id, private)
+                self._key = found.id, private
             return self._key
 
 
 def _make_key() -> SigningKey:
-    """Make a key; takes a good part of a second."""
-    key = rsa.generate_private_key(_EXPONENT, _BITS)
-    public = key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
-    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    key = rsa.generate_private_key(_EXPONENT, _BITS)  # takes a good part of a second
+    encoding, secret = serialization.Encoding, serialization.NoEncryption()
+    public = key.public_key().public_bytes(encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+    pem = key.private_bytes(encoding.PEM, serialization.PrivateFormat.PKCS8, secret)
     return SigningKey(hashlib.sha256(public).hexdigest()[:_ID_LENGTH], pem.decode())

@@ -39,7 +39,6 @@ SETTLE_SECONDS = 2.0  # a request that changed a configuration waits so long for
 LOOK_SECONDS = 4.0  # until a cursor that another node moved is noticed
 MAX_WAIT_SECONDS = 3600.0  # an idle worker looks at its cursor once an hour, beside when it is woken
 HOLDER = "push"
-
 logger = structlog.get_logger("ams.push")
 
 
@@ -121,7 +120,6 @@ class EnginesUpstream:
             await self.deliverer.settle(subscription, Offset(last.offset))
 
     async def dead_letter(self, target: Target, message: Pulled, verdict: Verdict) -> None:
-        """Put a message into the dead letter topic, and acknowledge it."""
         project, _ = _names_of(target)
         async with _settling(self.deliverer.registry, target) as subscription:
             await self.dead_letters.dead_letter(subscription, project, Offset(message.offset), verdict)
@@ -187,7 +185,6 @@ class EngineHandOuts:
         )
 
     async def wait(self, target: Target) -> None:
-        """Wait for messages, or for the time of some that failed."""
         with _as_upstream_errors(), contextlib.suppress(OwnedElsewhere):  # leasing takes it back
             subscription = await _subscription_of(self.registry, target)
             until = asyncio.get_running_loop().time() + MAX_WAIT_SECONDS

@@ -38,12 +38,12 @@ T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 Columns = Mapping[str, str | Callable[[Any], object]]
 """Headers of a table, or names of fields, each with an attribute of the item or a function of it."""
-AnswerText = Columns | Callable[[Any], str | Mapping[str, object]]  # fields of an answer, or what makes its text
+AnswerText = str | Columns | Callable[[Any], str | Mapping[str, object]]
+"""Text that confirms an empty answer, fields of an answer, or what makes its text."""
 AnswerPart = Callable[[Any], Any] | None  # selects the part of an answer to print
 
 PATIENCE = Retry(attempts=None, total=30.0, first=0.5, longest=2.0)
 """Retry policy of long-running commands, long enough for a restart of the service."""
-USUAL_SIZE = 1000  # page size for --all without a size
 _ANONYMOUS = (
     "Unauthorized (no token was given: --token-file, AMS_TOKEN, AMS_TOKEN_FILE, AMS_BEARER_TOKEN_FILE or a profile"
     " names one)"
@@ -172,7 +172,7 @@ class Session(OptionSet):
             return found
         if page.page_token:
             raise Usage("give --page-token or --all, not both")
-        each = replace(page, page_size=page.page_size or USUAL_SIZE)
+        each = replace(page, page_size=page.page_size or 1000)
         found = self.call(ask(each))
         every = list(getattr(found, items))
         while following := getattr(found, "next_page_token", ""):
@@ -211,10 +211,16 @@ class CommandGroup(typer.Typer):
         return add
 
     def shows(self, text: AnswerText, *, shown: AnswerPart = None, name: str | None = None) -> Callable[[F], F]:
-        """Add a command that prints the answer as fields or `text` for people; `shown` selects the part to print."""
+        """Add a command that prints the answer as `text` for people; `shown` selects the part to print.
 
-        def write_answer(session: Session, ask: Callable[..., Call[Any]], _: Mapping[str, Any]) -> None:
+        A text for an empty answer is filled with the parameters of the command.
+        """
+
+        def write_answer(session: Session, ask: Callable[..., Call[Any]], values: Mapping[str, Any]) -> None:
             found = session.call(ask())
+            if isinstance(text, str):
+                session.confirm(text.format(session=session, **values))
+                return
             result = shown(found) if shown else found
             session.show(result, text(result) if callable(text) else facts(text, result))
 
@@ -232,28 +238,18 @@ class CommandGroup(typer.Typer):
 
         return self._asks(name, write_table)
 
-    def confirms(self, text: str, name: str | None = None) -> Callable[[F], F]:
-        """Add a command with an empty answer; it prints `text`, filled with its parameters."""
-
-        def confirm(session: Session, ask: Callable[..., Call[None]], values: Mapping[str, Any]) -> None:
-            session.call(ask())
-            session.confirm(text.format(session=session, **values))
-
-        return self._asks(name, confirm)
-
     def sends(
         self,
         name: str,
         call: Callable[..., Call[Any]],
-        output: str | AnswerText,
+        output: AnswerText,
         text: str,
         arguments: Arguments = NO_ARGUMENTS,
         *,
         shown: AnswerPart = None,
     ) -> None:
-        """Add a command that only sends a call; it prints the text `output` as `confirms` does, or as `shows` does."""
-        add = self.confirms(output, name) if isinstance(output, str) else self.shows(output, shown=shown, name=name)
-        add(self.sending(call, text, arguments))
+        """Add a command that only sends a call; it prints `output` as `shows` does."""
+        self.shows(output, shown=shown, name=name)(self.sending(call, text, arguments))
 
     def sending(
         self, call: Callable[..., Call[Any]], text: str, arguments: Arguments = NO_ARGUMENTS

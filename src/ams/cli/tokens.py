@@ -16,7 +16,7 @@ from ams.cli import rights
 from ams.cli.arguments import Texts, argument, option, subscription_names, token_names, topic_names, user_names
 from ams.cli.command import CommandGroup, Session, with_options
 from ams.cli.exit_codes import Usage
-from ams.cli.output import emit, note
+from ams.cli.output import document, emit, note
 from ams.cli.secret_file import secret_file
 from ams.cli.times import time_text, whole_seconds
 from ams.client import wire
@@ -160,18 +160,19 @@ def new_key() -> tuple[str, str]:
 
 def service_account(project: str, token: wire.NamedToken, private: str) -> str:
     """Return a service account file, as Google's libraries read it, of a token that was made with a public key."""
-    said = {
-        "type": "service_account",
-        "project_id": project,
-        "private_key_id": token.key_id,
-        "private_key": private,
-        "client_email": token.client_email,
-        "client_id": token.key_id,
-        "auth_uri": f"{NOBODY}auth",
-        "token_uri": f"{NOBODY}token",
-        "universe_domain": "googleapis.com",
-    }
-    return msgspec.json.format(msgspec.json.encode(said), indent=2).decode()
+    return document(
+        {
+            "type": "service_account",
+            "project_id": project,
+            "private_key_id": token.key_id,
+            "private_key": private,
+            "client_email": token.client_email,
+            "client_id": token.key_id,
+            "auth_uri": f"{NOBODY}auth",
+            "token_uri": f"{NOBODY}token",
+            "universe_domain": "googleapis.com",
+        }
+    )
 
 
 @with_options

@@ -270,17 +270,16 @@ class AsyncWorker:
             await asyncio.sleep(self._lease / LOOKS)
             now = time.monotonic()
             kept = [each for each in self._held.values() if not each.lost and now < each.since + self._limits.max_lease]
-            if any(each.ends - now < self._lease / 2 for each in kept):
-                await self._extend([each for each in kept if each.ends - now < self._lease * 3 / 4], now)
-
-    async def _extend(self, several: Sequence[_Held], now: float) -> None:
-        late = await self._late(several, lambda ids: wire.extend(*self._place, ids, self._lease))
-        for held in several:
-            held.ends = now + self._lease
-            # Acknowledged messages cannot be extended; the verdict's answer tells if it was late.
-            if held.message.ack_id in late and not held.is_settled:
-                held.lost = True
-                logger.warning("lease of message %s of %s has ended", held.message.id, self._place[1])
+            if all(each.ends - now >= self._lease / 2 for each in kept):
+                continue
+            several = [each for each in kept if each.ends - now < self._lease * 3 / 4]
+            late = await self._late(several, lambda ids: wire.extend(*self._place, ids, self._lease))
+            for held in several:
+                held.ends = now + self._lease
+                # Acknowledged messages cannot be extended; the verdict's answer tells if it was late.
+                if held.message.ack_id in late and not held.is_settled:
+                    held.lost = True
+                    logger.warning("lease of message %s of %s has ended", held.message.id, self._place[1])
 
     # Stopping
 

@@ -5,8 +5,8 @@ to send; the decorator says how the answer is printed:
 
     app = CommandGroup("ams topics create readings")
 
-    @app.lists("topics", {"TOPIC": lambda each: short_name(each.name), "CREATED": "created_on"})
-    def list_(session: Session, page: PageOptions) -> Call[wire.Topics]:
+    @app.shows({"TOPIC": lambda each: short_name(each.name), "CREATED": "created_on"}, items="topics")
+    def list(session: Session, page: PageOptions) -> Call[wire.Topics]:
         '''List the topics of the project, newest first.'''
         return wire.list_topics(session.project, **page.query)
 
@@ -210,33 +210,35 @@ class CommandGroup(typer.Typer):
 
         return add
 
-    def shows(self, text: AnswerText, *, shown: AnswerPart = None, name: str | None = None) -> Callable[[F], F]:
-        """Add a command that prints the answer as `text` for people; `shown` selects the part to print.
+    def shows(
+        self, output: AnswerText, *, items: str = "", shown: AnswerPart = None, name: str | None = None
+    ) -> Callable[[F], F]:
+        """Add a command that returns a call, and prints the answer as `output` for people.
 
-        A text for an empty answer is filled with the parameters of the command.
+        A text for an empty answer is filled with the parameters of the command. If the answer is a list, `items` is its
+        field: a page or all are printed, with fields as columns. `shown` selects the part to print.
         """
 
-        def write_answer(session: Session, ask: Callable[..., Call[Any]], values: Mapping[str, Any]) -> None:
-            found = session.call(ask())
-            if isinstance(text, str):
-                session.confirm(text.format(session=session, **values))
-                return
-            result = shown(found) if shown else found
-            session.show(result, text(result) if callable(text) else facts(text, result))
+        def add(function: F) -> F:
+            @functools.wraps(function)
+            def run(session: Session, **values: Any) -> None:
+                pages = {key: value for key, value in values.items() if isinstance(value, PageOptions)}
+                page = next(iter(pages.values()), PageOptions())
+                found = session.fetch_pages(
+                    items, page, lambda each: function(session, **values | dict.fromkeys(pages, each))
+                )
+                result = shown(found) if shown else found
+                if isinstance(output, str):
+                    session.confirm(output.format(session=session, **values))
+                elif callable(output):
+                    session.show(result, output(result))
+                else:
+                    session.show(result, table(output, getattr(result, items)) if items else facts(output, result))
 
-        return self._asks(name, write_answer)
+            self.command(name)(with_options(run))
+            return function
 
-    def lists(self, items: str, columns: Columns, *, shown: AnswerPart = None, name: str = "list") -> Callable[[F], F]:
-        """Add a command that prints a list as a table, a page or all; `items` is its field in the answer."""
-
-        def write_table(session: Session, ask: Callable[..., Call[Any]], values: Mapping[str, Any]) -> None:
-            pages = [key for key, value in values.items() if isinstance(value, PageOptions)]
-            page = values[pages[0]] if pages else PageOptions()
-            found = session.fetch_pages(items, page, lambda each: ask(**dict.fromkeys(pages, each)))
-            result = shown(found) if shown else found
-            session.show(result, table(columns, getattr(result, items)))
-
-        return self._asks(name, write_table)
+        return add
 
     def sends(
         self,
@@ -247,47 +249,26 @@ class CommandGroup(typer.Typer):
         arguments: Arguments = NO_ARGUMENTS,
         *,
         shown: AnswerPart = None,
+        items: str = "",
     ) -> None:
-        """Add a command that only sends a call; it prints `output` as `shows` does."""
-        self.shows(output, shown=shown, name=name)(self.sending(call, text, arguments))
+        """Add a command that only sends a call; `text` is its help.
 
-    def sending(
-        self, call: Callable[..., Call[Any]], text: str, arguments: Arguments = NO_ARGUMENTS
-    ) -> Callable[..., Call[Any]]:
-        """Return the function of a command that only sends a call; `text` is its help.
-
-        Arguments with a default (a pair with it) go by their names, others in their order.
+        It prints the answer as `shows` does. Arguments with a default (a pair with it) go by their names, others in
+        their order.
         """
         parameters = [inspect.Parameter("session", inspect.Parameter.KEYWORD_ONLY, annotation=self._session)]
-        for name, of in arguments.items():
+        for key, of in arguments.items():
             kind, default = of if isinstance(of, tuple) else (of, inspect.Parameter.empty)
-            parameters.append(parameters[0].replace(name=name, annotation=kind, default=default))
+            parameters.append(parameters[0].replace(name=key, annotation=kind, default=default))
+        in_order = [key for key, of in arguments.items() if not isinstance(of, tuple | type)]
 
         def make_call(session: Session, page: PageOptions | None = None, **values: object) -> Call[Any]:
-            names: list[object] = [session.project] if self._of_project else []
-            names += [
-                values.pop(name) for name, of in arguments.items() if name in values and not isinstance(of, tuple)
-            ]
-            return call(*names, **values, **(page.query if page else {}))
+            names = [session.project] if self._of_project else []
+            return call(*names, *map(values.pop, in_order), **values, **(page.query if page else {}))
 
         make_call.__doc__ = text
         make_call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # see inspect.signature
-        return make_call
-
-    def _asks(
-        self, name: str | None, carry_out: Callable[[Session, Callable[..., Call[Any]], Mapping[str, Any]], None]
-    ) -> Callable[[F], F]:
-        """Add a command run by `carry_out`, which gets the session, the call's function and the values."""
-
-        def add(function: F) -> F:
-            @functools.wraps(function)
-            def run(session: Session, **values: Any) -> None:
-                carry_out(session, lambda **other: function(session, **{**values, **other}), values)
-
-            self.command(name)(with_options(run))
-            return function
-
-        return add
+        self.shows(output, items=items, shown=shown, name=name)(make_call)
 
 
 def with_options(function: Callable[..., T]) -> Callable[..., T]:

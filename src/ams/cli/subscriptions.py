@@ -174,15 +174,14 @@ def update(
     return wire.update_subscription(session.project, subscription, wire.SubscriptionChanges(**said, **none))
 
 
-app.lists(
-    "subscriptions",
-    {
-        "SUBSCRIPTION": lambda each: short_name(each.name),
-        "TOPIC": lambda each: short_name(each.topic),
-        "DEADLINE": lambda each: f"{each.ack_deadline_seconds}s",
-        "CREATED": "created_on",
-    },
-)(app.sending(wire.list_subscriptions, "List the subscriptions of the project, newest first.", PAGE))
+_COLUMNS: Columns = {
+    "SUBSCRIPTION": lambda each: short_name(each.name),
+    "TOPIC": lambda each: short_name(each.topic),
+    "DEADLINE": lambda each: f"{each.ack_deadline_seconds}s",
+    "CREATED": "created_on",
+}
+app.sends("list", wire.list_subscriptions, _COLUMNS,
+    "List the subscriptions of the project, newest first.", PAGE, items="subscriptions")  # fmt: skip
 app.sends("show", wire.get_subscription, _fields, "Show one subscription.", SUBSCRIPTION)
 app.sends(
     "detach", wire.detach_subscription, "subscription {subscription} detached",
@@ -356,8 +355,7 @@ _SNAPSHOT: Columns = {
 
 snapshots.sends("create", wire.create_snapshot, _SNAPSHOT,
     "Remember where a parallel subscription stands.", SNAPSHOT | SUBSCRIPTION)  # fmt: skip
-snapshots.lists("snapshots", columns_of(_SNAPSHOT, *_SNAPSHOT))(
-    snapshots.sending(wire.list_snapshots, "List the snapshots of the project, newest first.", PAGE)
-)
+snapshots.sends("list", wire.list_snapshots, columns_of(_SNAPSHOT, *_SNAPSHOT),
+    "List the snapshots of the project, newest first.", PAGE, items="snapshots")  # fmt: skip
 snapshots.sends("show", wire.get_snapshot, _SNAPSHOT, "Show one snapshot.", SNAPSHOT)
 snapshots.sends("delete", wire.delete_snapshot, "snapshot {snapshot} deleted", "Remove a snapshot.", SNAPSHOT)

@@ -104,8 +104,7 @@ def create(
     note(f"the token is in {to_file}")
 
 
-@app.lists(
-    "tokens",
+@app.shows(
     {
         "TOKEN": "name",
         "CREATED": "created_on",
@@ -114,6 +113,8 @@ def create(
         "KEY": lambda each: each.key_id[:KEY_ID_DIGITS] or "-",
         "GOOD FOR": lambda each: rights.format_rights(each.rights),
     },
+    items="tokens",
+    name="list",
 )
 def list_(session: Session, user: User = None) -> Call[wire.NamedTokens]:
     """List the named tokens of a user, oldest first, those that have expired too."""

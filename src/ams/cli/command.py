@@ -347,6 +347,5 @@ def _telling_of_no_token(session: Session) -> Iterator[None]:
         if not session.at.login_from or not error.message.startswith(("Unauthorized", "The token")):
             raise  # an unverified endpoint, which is a 401 too
         reason = "is unknown, or has no role here" if error.message == "Unauthorized" else "was refused"
-        raise NotAuthenticated(
-            f"{error.message} (the token of {session.at.login_from} {reason})", error.code, error.status
-        ) from error
+        text = f"{error.message} (the token of {session.at.login_from} {reason})"
+        raise NotAuthenticated(text, error.code, error.status) from error

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Annotated, NamedTuple
 
-import typer
-
 from ams.cli.arguments import SubscriptionName, argument, option, topic_names
 from ams.cli.command import CommandGroup, OptionSet, Session
 from ams.cli.exit_codes import Usage
@@ -83,7 +81,7 @@ def list_(
 def show(
     session: Session,
     subscription: SubscriptionName,
-    number: Annotated[int, typer.Argument(metavar="ID", min=0, help="Id in that topic.", show_default=False)],
+    number: Annotated[int, argument("ID", "Id in that topic.", min=0)],
     source: DeadLetterSource,
 ) -> None:
     """Show a dead letter: why it is one, and the message as it was published."""

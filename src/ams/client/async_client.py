@@ -7,7 +7,6 @@ import ssl
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, replace
-from types import TracebackType
 from typing import Any, TypeVar, Unpack
 
 import httpx
@@ -15,16 +14,7 @@ import httpx
 from ams.client import transport, wire
 from ams.client.bearer import AsyncBearer
 from ams.client.errors import Closed
-from ams.client.messages import (
-    Acknowledged,
-    AsyncHandler,
-    Limits,
-    Message,
-    ReceivedMessage,
-    Worked,
-    WorkOptions,
-    ack_ids_of,
-)
+from ams.client.messages import Acknowledged, AsyncHandler, Message, ReceivedMessage, Worked, WorkOptions, ack_ids_of
 from ams.client.plans import DEFAULT, Consuming, OnRetry, Outcome, Plan, Planner, Response, Retry, Step
 from ams.client.wire import Offsets
 from ams.client.wire import authn as logins
@@ -168,9 +158,7 @@ class AsyncClient:
     async def __aenter__(self) -> "AsyncClient":
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def close(self) -> None:
@@ -339,8 +327,8 @@ class AsyncSubscription:
         """
         from ams.client.worker import AsyncWorker
 
-        connections, plans, limits = self.client._connections, self.client._plans, Limits(**options)
-        return await AsyncWorker(connections, plans, (self.project, self.name), handler, limits).run()
+        connections, plans = self.client._connections, self.client._plans
+        return await AsyncWorker(connections, plans, (self.project, self.name), handler, options).run()
 
     def messages(self, *, batch: int = 100, follow: bool = True) -> AsyncIterator[ReceivedMessage]:
         """Iterate over messages, pulling up to `batch` at once and acknowledging them when all were dealt with.

@@ -26,7 +26,7 @@ from ams.client import wire
 from ams.client.async_client import AsyncConnections
 from ams.client.client import Connections
 from ams.client.errors import AckTimeout, ClientError, Closed, Conflict, InvalidInput
-from ams.client.messages import AsyncHandler, Handler, Limits, ReceivedMessage, RetryLater, Worked
+from ams.client.messages import AsyncHandler, Handler, Limits, ReceivedMessage, RetryLater, Worked, WorkOptions
 from ams.client.plans import EMPTY_PULL_PAUSE_SECONDS, MAX_REQUEST_ACK_IDS, Planner, Retry
 from ams.client.wire import Call
 
@@ -37,6 +37,7 @@ LAST_PULL_SECONDS = 0.5  # for a pull under way when work stops; its messages ar
 RELEASE_SECONDS = 5.0  # for the last releases at the end
 
 Place = tuple[str, str]  # names of a project and of its subscription
+Tasks = set[asyncio.Task[Any]]
 
 logger = logging.getLogger("ams.client")
 
@@ -67,11 +68,11 @@ class AsyncWorker:
     """Works on one subscription, once."""
 
     def __init__(
-        self, connections: AsyncConnections, plans: Planner, place: Place, handler: AsyncHandler, limits: Limits
+        self, connections: AsyncConnections, plans: Planner, place: Place, handler: AsyncHandler, options: WorkOptions
     ) -> None:
         self._connections, self._first_plans, self._place = connections, plans, place
         self._plans = replace(plans, retry=ENDLESS_RETRY, on_retry=plans.on_retry or self._note_retry)
-        self._handler, self._limits = handler, limits
+        self._handler, self._limits = handler, Limits(**options)
         self._lease = 0  # seconds of a lease
         self._taken = 0
         self._held: dict[str, _Held] = {}  # leased messages by ack id, until their verdict is accepted
@@ -318,9 +319,7 @@ class AsyncWorker:
             logger.warning("%s; trying again until it can be reached", error.message)
 
 
-async def _first(
-    awaited: "set[asyncio.Task[Any]]", others: "set[asyncio.Task[Any]]", timeout: float | None = None
-) -> None:
+async def _first(awaited: Tasks, others: Tasks, timeout: float | None = None) -> None:
     """Wait for the first of `awaited` up to `timeout` seconds; raise errors of `others`."""
     until = math.inf if timeout is None else time.monotonic() + timeout
     while True:
@@ -341,16 +340,16 @@ class Worker:
     plans: Planner
     place: Place
     handler: Handler
-    limits: Limits
+    options: WorkOptions
 
     def run(self) -> Worked:
         """Work until it is to stop; return what was done. Raises as `Subscription.work`."""
         return asyncio.run(self._run())
 
     async def _run(self) -> Worked:
+        threads = _Threads(Limits(**self.options).concurrency, self.handler)
         connections = AsyncConnections(*self.connections.arguments)
-        threads = _Threads(self.limits.concurrency, self.handler)
-        worker = AsyncWorker(connections, self.plans, self.place, threads.handle, self.limits)
+        worker = AsyncWorker(connections, self.plans, self.place, threads.handle, self.options)
 
         async def close_when_closed() -> None:
             while not self.connections.is_closed:  # noqa: ASYNC110  # by any thread

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ams.cli.arguments import Texts, option
+from ams.cli.arguments import Texts, argument, option
 from ams.cli.authn import bulk
 from ams.cli.authn.bulk import Ask, RecordOutcome, RecordReport, refuse_record, refused_by_service
 from ams.cli.authn.session import AuthnSession
@@ -204,7 +204,7 @@ def _number(place: str, value: object) -> int:
 
 def import_(
     session: AuthnSession,
-    files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Written by mongoexport.", show_default=False)],
+    files: Annotated[list[str], argument("FILE...", "Written by mongoexport.")],
     dry_run: Annotated[bool, option("Check and compare, change nothing.", "--dry-run")] = False,
     mend_names: Annotated[
         bool, option("Write - for what a name may not hold, instead of refusing it.", "--mend-names")

@@ -5,8 +5,8 @@ to send; the decorator says how the answer is printed:
 
     app = CommandGroup("ams topics create readings")
 
-    @app.shows({"TOPIC": lambda each: short_name(each.name), "CREATED": "created_on"}, items="topics")
-    def list(session: Session, page: PageOptions) -> Call[wire.Topics]:
+    @app.shows({"TOPIC": lambda each: short_name(each.name), "CREATED": "created_on"}, items="topics", name="list")
+    def list_(session: Session, page: PageOptions) -> Call[wire.Topics]:
         '''List the topics of the project, newest first.'''
         return wire.list_topics(session.project, **page.query)
 
@@ -276,13 +276,11 @@ def with_options(function: Callable[..., T]) -> Callable[..., T]:
     own = inspect.signature(function).parameters
     kinds = {name: each.annotation for name, each in own.items() if isinstance(each.annotation, type)}
     makers = {name: kind.maker() for name, kind in kinds.items() if issubclass(kind, OptionSet)}
+    options = {name: inspect.signature(maker).parameters for name, maker in makers.items()}
 
     @functools.wraps(function)
     def run(**values: Any) -> T:
-        made = {
-            name: maker(**{option: values.pop(option) for option in inspect.signature(maker).parameters})
-            for name, maker in makers.items()
-        }
+        made = {name: maker(**{each: values.pop(each) for each in options[name]}) for name, maker in makers.items()}
         session = next((each for each in made.values() if isinstance(each, Session)), None)
         if session is None:
             return function(**made, **values)
@@ -290,12 +288,9 @@ def with_options(function: Callable[..., T]) -> Callable[..., T]:
             return function(**made, **values)
 
     # Typer reads the signature, so it must list the real parameters.
-    parameters: list[inspect.Parameter] = []
-    last: list[inspect.Parameter] = []
-    for name, each in own.items():
-        options = list(inspect.signature(makers[name]).parameters.values()) if name in makers else [each]
-        (last if name in makers and issubclass(each.annotation, Session) else parameters).extend(options)
-    keyword_only = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in [*parameters, *last]]
+    in_order = sorted(own, key=lambda name: name in makers and issubclass(kinds[name], Session))
+    parameters = [each for name in in_order for each in options.get(name, {name: own[name]}).values()]
+    keyword_only = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters]
     run.__signature__ = inspect.Signature(keyword_only)  # type: ignore[attr-defined]  # see inspect.signature
     return run
 

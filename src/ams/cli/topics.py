@@ -30,10 +30,8 @@ _FIELDS: Columns = {
 }
 
 
-SchemaOption = Annotated[
-    str, option("A schema that checks what is published.", metavar="SCHEMA", complete=schema_names)
-]
-app.sends("create", wire.create_topic, _FIELDS, "Make a topic.", TOPIC | {"schema": (SchemaOption, "")})
+Schema = Annotated[str, option("A schema that checks what is published.", metavar="SCHEMA", complete=schema_names)]
+app.sends("create", wire.create_topic, _FIELDS, "Make a topic.", TOPIC | {"schema": (Schema, "")})
 app.sends("list", wire.list_topics, columns_of(_FIELDS, "topic", "created", "schema"),
     "List the topics of the project, newest first.", PAGE, items="topics")  # fmt: skip
 app.sends("show", wire.get_topic, _FIELDS, "Show one topic.", TOPIC)

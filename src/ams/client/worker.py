@@ -5,7 +5,7 @@ sends verdicts (acknowledgements, nacks, releases) in groups: those that come du
 checks whether to stop. Requests are retried as long as the service is away; acknowledgements too, as an ack id stays
 valid until its message is delivered again.
 
-`AsyncWorker` is for handlers on asyncio; `Worker` runs it in an event loop of its own, and handlers in threads.
+`AsyncWorker` is for handlers on asyncio; `work_in_threads` runs it in a loop of its own, and handlers in threads.
 """
 
 import asyncio
@@ -332,37 +332,29 @@ async def _first(awaited: Tasks, others: Tasks, timeout: float | None = None) ->
         others = others - done
 
 
-@dataclass(frozen=True, slots=True)
-class Worker:
-    """Works on one subscription, once, for a client for threads."""
+def work_in_threads(
+    connections: Connections, plans: Planner, place: Place, handler: Handler, options: WorkOptions
+) -> Worked:
+    """Work on one subscription for a client for threads; return what was done. Raises as `Subscription.work`."""
 
-    connections: Connections
-    plans: Planner
-    place: Place
-    handler: Handler
-    options: WorkOptions
-
-    def run(self) -> Worked:
-        """Work until it is to stop; return what was done. Raises as `Subscription.work`."""
-        return asyncio.run(self._run())
-
-    async def _run(self) -> Worked:
-        threads = _Threads(Limits(**self.options).concurrency, self.handler)
-        connections = AsyncConnections(*self.connections.arguments)
-        worker = AsyncWorker(connections, self.plans, self.place, threads.handle, self.options)
+    async def work() -> Worked:
+        threads = _Threads(Limits(**options).concurrency, handler)
+        own = AsyncConnections(*connections.arguments)
 
         async def close_when_closed() -> None:
-            while not self.connections.is_closed:  # noqa: ASYNC110  # by any thread
+            while not connections.is_closed:  # noqa: ASYNC110  # by any thread
                 await asyncio.sleep(STOP_CHECK_SECONDS)
-            await connections.close()
+            await own.close()
 
         closing = asyncio.create_task(close_when_closed())
         try:
-            return await worker.run()
+            return await AsyncWorker(own, plans, place, threads.handle, options).run()
         finally:
             closing.cancel()
             threads.end()
-            await connections.close()
+            await own.close()
+
+    return asyncio.run(work())
 
 
 class _Threads:

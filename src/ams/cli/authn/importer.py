@@ -323,10 +323,9 @@ class _Import:
 
     def bindings(self) -> list[RecordReport]:
         old = {each.place: each for each in self._old.bindings}
+        types = self._names
         wanted = [
-            replace(
-                each, name=self._name(each.name), service_type=self._names.get(each.service_type, each.service_type)
-            )
+            replace(each, name=self._name(each.name), service_type=types.get(each.service_type, each.service_type))
             for each in old.values()
         ]
         planned = bulk.plan(wanted, self._types.values(), self._ask(authn.list_bindings()).bindings)

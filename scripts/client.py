@@ -28,6 +28,10 @@ TEXTS = {
         return None
 """,
     "self._http.aclose()": "self._http.close()",
+    "import AsyncWorker": "import work_in_threads",
+    "await AsyncWorker(connections, plans, (self.project, self.name), handler, options).run()": (
+        "work_in_threads(connections, plans, (self.project, self.name), handler, options)"
+    ),
     "    That may be a coroutine function, too.\n": "",
     "        The loop is an `async for`.\n": "",
     "The handler is a coroutine function.\n": "Handlers run in threads.\n",

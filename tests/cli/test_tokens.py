@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ams.cli import rights
 from ams.cli.exit_codes import Usage
-from ams.cli.secret_file import check_place, secret_file
+from ams.cli.secret_file import secret_file
 from ams.client import wire
 from ams.core.rights import CONSUME, PUBLISH, validate
 from tests.cli.conftest import Ams
@@ -137,9 +137,9 @@ def test_a_secret_replaces_a_private_file_only_when_it_came(tmp_path: Path, monk
         keep("newer")
     assert path.read_text() == "newer\n"
     with pytest.raises(Usage, match="nowhere/token: No such file"):
-        check_place(str(tmp_path / "nowhere" / "token"))
+        secret_file(str(tmp_path / "nowhere" / "token")).__enter__()
     with pytest.raises(Usage, match="is a folder"):
-        check_place(str(tmp_path))
+        secret_file(str(tmp_path)).__enter__()
 
 
 def test_a_new_file_is_for_its_owner_alone_and_takes_the_place_of_none(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from ams.cli.arguments import option
 from ams.cli.command import Session, with_options
 from ams.cli.exit_codes import Usage, file_named
 from ams.cli.output import document, emit, note, printable
-from ams.cli.secret_file import check_place, secret_file
+from ams.cli.secret_file import secret_file
 from ams.client import wire
 from ams.client.connection import SettingsSource, authn_connection
 from ams.core.settings import environment
@@ -55,12 +55,11 @@ def apply(
     named = SettingsSource(authn_endpoint=authn_endpoint, authn_key_file=authn_key_file)
     with _services(session, declared, named) as ask:
 
-        def make_plan(again: bool = True) -> list[Step]:
+        def make_plan(sets_secrets: bool = False) -> list[Step]:
             # Secrets are set once: they cannot be read and compared.
-            existing = read_existing(declared, ask)
-            return plan(declared, existing, PlanOptions(prune, set_secrets and not again, renew_tokens))
+            return plan(declared, read_existing(declared, ask), PlanOptions(prune, sets_secrets, renew_tokens))
 
-        steps = make_plan(again=False)
+        steps = make_plan(set_secrets)
         for lost in lost_tokens(declared, steps):
             note(printable(lost))
         if not session.for_programs:
@@ -70,15 +69,14 @@ def apply(
             if not yes:
                 _confirm(session)
             _check_secrets(steps)
-            people = (ResourceKind.USER, ResourceKind.MEMBER)
-            makes_users = any(each.change is StepSign.ADD and each.key.kind in people for each in steps)
+            people = [each for each in steps if each.key.kind in (ResourceKind.USER, ResourceKind.MEMBER)]
+            makes_users = any(each.change is StepSign.ADD for each in people)
             with tokens_to(tokens if makes_users else None) as kept:
                 carry_out(steps, ask, kept, make_plan, lambda text: note(printable(text)))
             made = kept.made
     if session.for_programs:
         shown = [{"change": step.change, **step.key._asdict(), "fields": step.fields} for step in steps]
-        result = {"steps": shown, "applied": not dry_run}
-        emit(document(result | ({"tokens": made} if show_tokens else {})))
+        emit(document({"steps": shown, "applied": not dry_run} | ({"tokens": made} if show_tokens else {})))
     elif show_tokens:
         for user, token in made.items():
             emit(f"{user} {token}")
@@ -123,7 +121,8 @@ def _check_secrets(steps: Sequence[Step]) -> None:
     for step in steps:
         secrets(step.fields)
         if TOKEN_FILE in step.fields:
-            check_place(step.fields[TOKEN_FILE])
+            with secret_file(step.fields[TOKEN_FILE]):
+                pass
 
 
 @contextmanager
@@ -142,15 +141,13 @@ class KeptTokens:
 
     def __init__(self, file: TextIO | None) -> None:
         self._file = file
-        self.made: dict[str, str] = {}
-        """Names and tokens of new users."""
+        self.made: dict[str, str] = {}  # names and tokens of new users
 
     def keep(self, user: wire.User) -> None:
         """Keep a token."""
         self.made[user.name] = user.token
         if self._file:
-            self._file.write(f"{user.name} {user.token}\n")
-            self._file.flush()
+            print(user.name, user.token, file=self._file, flush=True)
 
     file = staticmethod(secret_file)  # of a named token, opened before it is made
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from ams.cli.arguments import option
 from ams.cli.command import Columns, OptionSet, PageOptions, Session, table, with_options
@@ -24,11 +24,6 @@ class Filters(OptionSet):
     action: Annotated[str, option("Only actions that begin so: topics: or users:create.")] = ""
     address: Annotated[str, option("Only what came from this address.")] = ""
     result: Annotated[Literal["done", "refused", "failed"] | None, option("Only what ended so.")] = None
-
-    @property
-    def texts(self) -> dict[str, Any]:
-        """The filters in the form of the API; empty if unset."""
-        return {**asdict(self), "result": self.result or ""}
 
 
 File = Annotated[str, option("Read this file of events instead: audit.jsonl of a data folder.", metavar="PATH")]
@@ -52,8 +47,9 @@ def show(
     `recorded_actions` are the actions that have events. Raises `Usage` for pages of a file, `Unusable` for an
     unreadable file, and `InvalidInput` for a filter that matches no action.
     """
+    said = asdict(filters)
     if not file:
-        found = session.fetch_pages("events", page, lambda each: wire.list_events(**filters.texts, **each.query))
+        found = session.fetch_pages("events", page, lambda each: wire.list_events(**said, **each.query))
         session.show(found, table(_COLUMNS, found.events))
         return
     if page != PageOptions():
@@ -62,14 +58,14 @@ def show(
     from ams.storage.audit.records import event_filter, matches
     from ams.storage.audit.trail import events_in
 
-    asked, actions = event_filter(filters.texts.get), set(recorded_actions())
+    asked, actions = event_filter(said.get), set(recorded_actions())
     lines = []
     with file_named(file, Unusable):
         for event in events_in(file):
             actions.add(event.action)  # older versions may have recorded others
             if matches(asked, event):
                 lines.append(event)
-    event_filter(filters.texts.get, actions)
+    event_filter(said.get, actions)
     if session.for_programs:
         for line in lines:
             emit(json_line(line))

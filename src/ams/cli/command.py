@@ -5,7 +5,7 @@ to send; the decorator says how the answer is printed:
 
     app = CommandGroup("ams topics create readings")
 
-    @app.lists("topics", {"TOPIC": lambda each: short_name(each.name), "CREATED": "created_on"})
+    @app.shows({"TOPIC": lambda each: short_name(each.name), "CREATED": "created_on"}, items="topics", name="list")
     def list_(session: Session, page: PageOptions) -> Call[wire.Topics]:
         '''List the topics of the project, newest first.'''
         return wire.list_topics(session.project, **page.query)
@@ -38,12 +38,12 @@ T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 Columns = Mapping[str, str | Callable[[Any], object]]
 """Headers of a table, or names of fields, each with an attribute of the item or a function of it."""
-AnswerText = Columns | Callable[[Any], str | Mapping[str, object]]  # fields of an answer, or what makes its text
+AnswerText = str | Columns | Callable[[Any], str | Mapping[str, object]]
+"""Text that confirms an empty answer, fields of an answer, or what makes its text."""
 AnswerPart = Callable[[Any], Any] | None  # selects the part of an answer to print
 
 PATIENCE = Retry(attempts=None, total=30.0, first=0.5, longest=2.0)
 """Retry policy of long-running commands, long enough for a restart of the service."""
-USUAL_SIZE = 1000  # page size for --all without a size
 _ANONYMOUS = (
     "Unauthorized (no token was given: --token-file, AMS_TOKEN, AMS_TOKEN_FILE, AMS_BEARER_TOKEN_FILE or a profile"
     " names one)"
@@ -172,7 +172,7 @@ class Session(OptionSet):
             return found
         if page.page_token:
             raise Usage("give --page-token or --all, not both")
-        each = replace(page, page_size=page.page_size or USUAL_SIZE)
+        each = replace(page, page_size=page.page_size or 1000)
         found = self.call(ask(each))
         every = list(getattr(found, items))
         while following := getattr(found, "next_page_token", ""):
@@ -210,88 +210,65 @@ class CommandGroup(typer.Typer):
 
         return add
 
-    def shows(self, text: AnswerText, *, shown: AnswerPart = None, name: str | None = None) -> Callable[[F], F]:
-        """Add a command that prints the answer as fields or `text` for people; `shown` selects the part to print."""
-
-        def write_answer(session: Session, ask: Callable[..., Call[Any]], _: Mapping[str, Any]) -> None:
-            found = session.call(ask())
-            result = shown(found) if shown else found
-            session.show(result, text(result) if callable(text) else facts(text, result))
-
-        return self._asks(name, write_answer)
-
-    def lists(self, items: str, columns: Columns, *, shown: AnswerPart = None, name: str = "list") -> Callable[[F], F]:
-        """Add a command that prints a list as a table, a page or all; `items` is its field in the answer."""
-
-        def write_table(session: Session, ask: Callable[..., Call[Any]], values: Mapping[str, Any]) -> None:
-            pages = [key for key, value in values.items() if isinstance(value, PageOptions)]
-            page = values[pages[0]] if pages else PageOptions()
-            found = session.fetch_pages(items, page, lambda each: ask(**dict.fromkeys(pages, each)))
-            result = shown(found) if shown else found
-            session.show(result, table(columns, getattr(result, items)))
-
-        return self._asks(name, write_table)
-
-    def confirms(self, text: str, name: str | None = None) -> Callable[[F], F]:
-        """Add a command with an empty answer; it prints `text`, filled with its parameters."""
-
-        def confirm(session: Session, ask: Callable[..., Call[None]], values: Mapping[str, Any]) -> None:
-            session.call(ask())
-            session.confirm(text.format(session=session, **values))
-
-        return self._asks(name, confirm)
-
-    def sends(
-        self,
-        name: str,
-        call: Callable[..., Call[Any]],
-        output: str | AnswerText,
-        text: str,
-        arguments: Arguments = NO_ARGUMENTS,
-        *,
-        shown: AnswerPart = None,
-    ) -> None:
-        """Add a command that only sends a call; it prints the text `output` as `confirms` does, or as `shows` does."""
-        add = self.confirms(output, name) if isinstance(output, str) else self.shows(output, shown=shown, name=name)
-        add(self.sending(call, text, arguments))
-
-    def sending(
-        self, call: Callable[..., Call[Any]], text: str, arguments: Arguments = NO_ARGUMENTS
-    ) -> Callable[..., Call[Any]]:
-        """Return the function of a command that only sends a call; `text` is its help.
-
-        Arguments with a default (a pair with it) go by their names, others in their order.
-        """
-        parameters = [inspect.Parameter("session", inspect.Parameter.KEYWORD_ONLY, annotation=self._session)]
-        for name, of in arguments.items():
-            kind, default = of if isinstance(of, tuple) else (of, inspect.Parameter.empty)
-            parameters.append(parameters[0].replace(name=name, annotation=kind, default=default))
-
-        def make_call(session: Session, page: PageOptions | None = None, **values: object) -> Call[Any]:
-            names: list[object] = [session.project] if self._of_project else []
-            names += [
-                values.pop(name) for name, of in arguments.items() if name in values and not isinstance(of, tuple)
-            ]
-            return call(*names, **values, **(page.query if page else {}))
-
-        make_call.__doc__ = text
-        make_call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # see inspect.signature
-        return make_call
-
-    def _asks(
-        self, name: str | None, carry_out: Callable[[Session, Callable[..., Call[Any]], Mapping[str, Any]], None]
+    def shows(
+        self, output: AnswerText, *, items: str = "", shown: AnswerPart = None, name: str | None = None
     ) -> Callable[[F], F]:
-        """Add a command run by `carry_out`, which gets the session, the call's function and the values."""
+        """Add a command that returns a call, and prints the answer as `output` for people.
+
+        A text for an empty answer is filled with the parameters of the command. If the answer is a list, `items` is its
+        field: a page or all are printed, with fields as columns. `shown` selects the part to print.
+        """
 
         def add(function: F) -> F:
             @functools.wraps(function)
             def run(session: Session, **values: Any) -> None:
-                carry_out(session, lambda **other: function(session, **{**values, **other}), values)
+                pages = {key: value for key, value in values.items() if isinstance(value, PageOptions)}
+                page = next(iter(pages.values()), PageOptions())
+                found = session.fetch_pages(
+                    items, page, lambda each: function(session, **values | dict.fromkeys(pages, each))
+                )
+                result = shown(found) if shown else found
+                if isinstance(output, str):
+                    session.confirm(output.format(session=session, **values))
+                elif callable(output):
+                    session.show(result, output(result))
+                else:
+                    session.show(result, table(output, getattr(result, items)) if items else facts(output, result))
 
             self.command(name)(with_options(run))
             return function
 
         return add
+
+    def sends(
+        self,
+        name: str,
+        call: Callable[..., Call[Any]],
+        output: AnswerText,
+        text: str,
+        arguments: Arguments = NO_ARGUMENTS,
+        *,
+        shown: AnswerPart = None,
+        items: str = "",
+    ) -> None:
+        """Add a command that only sends a call; `text` is its help.
+
+        It prints the answer as `shows` does. Arguments with a default (a pair with it) go by their names, others in
+        their order.
+        """
+        parameters = [inspect.Parameter("session", inspect.Parameter.KEYWORD_ONLY, annotation=self._session)]
+        for key, of in arguments.items():
+            kind, default = of if isinstance(of, tuple) else (of, inspect.Parameter.empty)
+            parameters.append(parameters[0].replace(name=key, annotation=kind, default=default))
+        in_order = [key for key, of in arguments.items() if not isinstance(of, tuple | type)]
+
+        def make_call(session: Session, page: PageOptions | None = None, **values: object) -> Call[Any]:
+            names = [session.project] if self._of_project else []
+            return call(*names, *map(values.pop, in_order), **values, **(page.query if page else {}))
+
+        make_call.__doc__ = text
+        make_call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # see inspect.signature
+        self.shows(output, items=items, shown=shown, name=name)(make_call)
 
 
 def with_options(function: Callable[..., T]) -> Callable[..., T]:
@@ -299,13 +276,11 @@ def with_options(function: Callable[..., T]) -> Callable[..., T]:
     own = inspect.signature(function).parameters
     kinds = {name: each.annotation for name, each in own.items() if isinstance(each.annotation, type)}
     makers = {name: kind.maker() for name, kind in kinds.items() if issubclass(kind, OptionSet)}
+    options = {name: inspect.signature(maker).parameters for name, maker in makers.items()}
 
     @functools.wraps(function)
     def run(**values: Any) -> T:
-        made = {
-            name: maker(**{option: values.pop(option) for option in inspect.signature(maker).parameters})
-            for name, maker in makers.items()
-        }
+        made = {name: maker(**{each: values.pop(each) for each in options[name]}) for name, maker in makers.items()}
         session = next((each for each in made.values() if isinstance(each, Session)), None)
         if session is None:
             return function(**made, **values)
@@ -313,12 +288,9 @@ def with_options(function: Callable[..., T]) -> Callable[..., T]:
             return function(**made, **values)
 
     # Typer reads the signature, so it must list the real parameters.
-    parameters: list[inspect.Parameter] = []
-    last: list[inspect.Parameter] = []
-    for name, each in own.items():
-        options = list(inspect.signature(makers[name]).parameters.values()) if name in makers else [each]
-        (last if name in makers and issubclass(each.annotation, Session) else parameters).extend(options)
-    keyword_only = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in [*parameters, *last]]
+    in_order = sorted(own, key=lambda name: name in makers and issubclass(kinds[name], Session))
+    parameters = [each for name in in_order for each in options.get(name, {name: own[name]}).values()]
+    keyword_only = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters]
     run.__signature__ = inspect.Signature(keyword_only)  # type: ignore[attr-defined]  # see inspect.signature
     return run
 
@@ -370,6 +342,5 @@ def _telling_of_no_token(session: Session) -> Iterator[None]:
         if not session.at.login_from or not error.message.startswith(("Unauthorized", "The token")):
             raise  # an unverified endpoint, which is a 401 too
         reason = "is unknown, or has no role here" if error.message == "Unauthorized" else "was refused"
-        raise NotAuthenticated(
-            f"{error.message} (the token of {session.at.login_from} {reason})", error.code, error.status
-        ) from error
+        text = f"{error.message} (the token of {session.at.login_from} {reason})"
+        raise NotAuthenticated(text, error.code, error.status) from error

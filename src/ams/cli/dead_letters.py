@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Annotated, NamedTuple
 
-import typer
-
 from ams.cli.arguments import SubscriptionName, argument, option, topic_names
 from ams.cli.command import CommandGroup, OptionSet, Session
 from ams.cli.exit_codes import Usage
@@ -74,14 +72,16 @@ def list_(
     """List the dead letters of a subscription, the newest first."""
     letters = _dead_letters(session, subscription, source)
     found = list(islice(letters.read(letters.ids(), back=True), limit))
-    session.show(found, columns(("ID", "SINCE", "MESSAGE", "ATTEMPTS", "STATUS", "REASON"), map(_row, found)))
+    names = ("MessageId", "Attempts", "Status", "Reason")
+    rows = [(each.message_id, each.publish_time, *(_letter_attribute(each, name) for name in names)) for each in found]
+    session.show(found, columns(("ID", "SINCE", "MESSAGE", "ATTEMPTS", "STATUS", "REASON"), rows))
 
 
 @app.does()
 def show(
     session: Session,
     subscription: SubscriptionName,
-    number: Annotated[int, typer.Argument(metavar="ID", min=0, help="Id in that topic.", show_default=False)],
+    number: Annotated[int, argument("ID", "Id in that topic.", min=0)],
     source: DeadLetterSource,
 ) -> None:
     """Show a dead letter: why it is one, and the message as it was published."""
@@ -177,19 +177,14 @@ def _publish_again(letters: _DeadLetters, letter: wire.ReadMessage, target: str)
 
 def _dead_letters(session: Session, subscription: str, source: DeadLetterSource) -> _DeadLetters:
     """Return the place of dead letters. Raises `Usage` if the subscription has no dead letter topic."""
-    if source.topic:
-        return _DeadLetters(session, subscription, source.topic, source.through)
-    found = session.call(wire.get_subscription(session.project, subscription))
-    policy = found.dead_letter_policy
-    topic = short_name(policy.dead_letter_topic or "" if policy else str(found.push_config.get("deadLetterTopic", "")))
+    topic = source.topic
+    if not topic:
+        found = session.call(wire.get_subscription(session.project, subscription))
+        policy, of_push = found.dead_letter_policy, str(found.push_config.get("deadLetterTopic", ""))
+        topic = short_name(policy.dead_letter_topic if policy else of_push)
     if not topic:
         raise Usage(f"subscription {subscription} has no dead letter topic: name the one it had with --from")
     return _DeadLetters(session, subscription, topic, source.through)
-
-
-def _row(letter: wire.ReadMessage) -> tuple[str, ...]:
-    said = (_letter_attribute(letter, name) for name in ("MessageId", "Attempts", "Status", "Reason"))
-    return (letter.message_id, letter.publish_time, *said)
 
 
 def _letter_attribute(letter: wire.ReadMessage, name: str) -> str:

@@ -60,7 +60,7 @@ def check(folder: Annotated[str, argument("DIR", "The data folder.")], output: O
 
 
 def backup(
-    target: Annotated[str, typer.Argument(metavar="DIR", help="A folder that does not exist yet.")],
+    target: Annotated[str, argument("DIR", "A folder that does not exist yet.")],
     data: DataFolder = DATA_FOLDER,
     without_key: Annotated[bool, option("Leave out token.key, admin.token and server.key.", "--without-key")] = False,
     output: Output = Format.TABLE,
@@ -79,7 +79,7 @@ def backup(
 
 
 def restore_command(
-    source: Annotated[str, typer.Argument(metavar="DIR", help="A backup.")],
+    source: Annotated[str, argument("DIR", "A backup.")],
     data: Annotated[str, option("The data folder to make: new or empty.", envvar="AMS_DATA")],
     output: Output = Format.TABLE,
 ) -> None:
@@ -106,7 +106,7 @@ def _summary(folder: str, made: "Manifest") -> dict[str, object]:
 
 
 def export_command(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="New file; .gz compresses it, - is stdout.")],
+    file: Annotated[str, argument("FILE", "New file; .gz compresses it, - is stdout.")],
     data: DataFolder = DATA_FOLDER,
     config: Config = None,
     without_secrets: Annotated[
@@ -137,7 +137,7 @@ def export_command(
 
 
 def import_command(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="An export; - is stdin.")],
+    file: Annotated[str, argument("FILE", "An export; - is stdin.")],
     data: DataFolder = DATA_FOLDER,
     config: Config = None,
     check_only: Annotated[bool, option("Read and judge the file, and change nothing.", "--check")] = False,

@@ -61,9 +61,8 @@ _FIELDS: Columns = {
 }
 
 
-app.lists("issuers", columns_of(_FIELDS, "issuer", "set by", "keys", "url"))(
-    app.sending(wire.list_issuers, "List the issuers, those of the settings first.")
-)
+app.sends("list", wire.list_issuers, columns_of(_FIELDS, "issuer", "set by", "keys", "url"),
+    "List the issuers, those of the settings first.", items="issuers")  # fmt: skip
 app.sends("show", wire.get_issuer, _FIELDS,
     "Show one issuer, and how it stands with its keys; without the secret.", ISSUER)  # fmt: skip
 
@@ -157,13 +156,14 @@ def _secret(path: str) -> str:
 _BINDING: Columns = {"binding": "name", **named("user", "issuer", "subject", "created_on", "created_by")}
 
 
-@bindings.lists(
-    "bindings",
+@bindings.shows(
     {
         "BINDING": "name",
         "MADE BY": lambda each: "first login" if each.by_login else each.created_by or "-",
         **columns_of(_BINDING, "created", "issuer", "subject"),
     },
+    items="bindings",
+    name="list",
 )
 def list_bindings(
     session: Session,

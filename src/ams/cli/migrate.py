@@ -49,7 +49,7 @@ def shadow(
         str, option("The old service, https://HOST:PORT; its token is in AMS_MIGRATE_TOKEN.", metavar="URL")
     ],
     old_ca: Annotated[str | None, option("File of CA certificates to trust there.", metavar="FILE")] = None,
-    log: Annotated[str, typer.Argument(metavar="LOG", help="Log of haproxy; - is stdin.", show_default=False)] = "",
+    log: Annotated[str, argument("LOG", "Log of haproxy; - is stdin.")] = "",
     listen: Annotated[
         int | None, option("Take copies of requests on this port of the loopback.", min=0, max=65535, metavar="PORT")
     ] = None,

@@ -36,9 +36,7 @@ tables = CommandGroup(
 )
 app.add_typer(tables, name="table")
 
-_MEBIBYTE = 2**20
 WORK_FOLDER = "ams-pipeline"  # where the folders of runs are, each under its name, unless `--work` says otherwise
-_TALKATIVE = {"spark.log.level": "WARN"}  # log settings of Spark with `--debug`
 
 Job = Annotated[str | None, argument("[JOB]", "Its options instead of all jobs.")]
 Table = Annotated[str, argument("TABLE", "Folder of the table.")]
@@ -81,7 +79,7 @@ def run(
     setup = Setup(
         work=folder, project=session.project, source=source_of(session), every=interval, accept_change=accept_change,
         skip_lost=skip_lost, master=master, memory=memory,
-        settings={**(_TALKATIVE if debug else {}), **pairs(conf, "--conf")}, debug=debug,
+        settings=({"spark.log.level": "WARN"} if debug else {}) | pairs(conf, "--conf"), debug=debug,
     )  # fmt: skip
     try:
         ended = start(plan, setup)
@@ -323,7 +321,7 @@ def archive(
     with alone(location), Service(access) as service, told_by_signals(stopping, say):
         archiver = Archiver(
             service, location, stopping, say, session.project, wanted=tuple(topics or ("*",)),
-            batch_messages=batch_messages, merge=merge, closed_after=closed_after, file_bytes=file_mib * _MEBIBYTE,
+            batch_messages=batch_messages, merge=merge, closed_after=closed_after, file_bytes=file_mib * 2**20,
             skip_lost=skip_lost,
         )  # fmt: skip
         archiver.begin()

@@ -72,7 +72,7 @@ def set_(
     if name == CURRENT or not is_name(name):
         raise Usage(f"{name!r} cannot be the name of a profile: letters, digits, - and _, and not {CURRENT!r}")
     said = {"endpoint": endpoint and endpoint_of(endpoint), "project": project, "ca": _absolute(ca)}
-    said |= {"authn_endpoint": authn_endpoint and endpoint_of(authn_endpoint)}
+    said |= {"token_file": _absolute(token_file), "authn_endpoint": authn_endpoint and endpoint_of(authn_endpoint)}
     said |= {"authn_key_file": _absolute(authn_key_file), "authn_ca": _absolute(authn_ca)}
     if token_stdin:
         token = sys.stdin.readline().strip()
@@ -81,15 +81,13 @@ def set_(
         kept = _token_path(path, name)
         write_secret(kept, f"{token}\n")
         said["token_file"] = os.path.basename(kept)
-    elif token_file is not None:
-        said["token_file"] = _absolute(token_file)
-    if said.get("token_file") is not None:
+    if said["token_file"] is not None:
         said["token"] = ""
     # A profile has a token of one kind.
     if bearer_token_file:
         said |= {"bearer_token_file": _absolute(bearer_token_file), "token": "", "token_file": ""}
     else:
-        said["bearer_token_file"] = "" if said.get("token_file") else bearer_token_file
+        said["bearer_token_file"] = "" if said["token_file"] else bearer_token_file
     if said["authn_key_file"] is not None:
         said["authn_key"] = ""
     changed = {**found.tables.get(name, {}), **{key: value for key, value in said.items() if value is not None}}

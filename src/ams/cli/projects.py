@@ -26,9 +26,8 @@ _FIELDS: Columns = {
 
 
 app.sends("create", wire.create_project, _FIELDS, "Make a project.", PROJECT | DESCRIPTION)
-app.lists("projects", {"PROJECT": "name", "CREATED": "created_on", "BY": "created_by", "DESCRIPTION": "description"})(
-    app.sending(wire.list_projects, "List all projects, oldest first.")
-)
+_COLUMNS: Columns = {"PROJECT": "name", "CREATED": "created_on", "BY": "created_by", "DESCRIPTION": "description"}
+app.sends("list", wire.list_projects, _COLUMNS, "List all projects, oldest first.", items="projects")
 
 
 @app.does()
@@ -64,15 +63,14 @@ app.sends("retention", wire.modify_project_retention, _FIELDS,
     PROJECT | DURATION)  # fmt: skip
 
 
-@app.lists(
-    "quotas",
+@app.shows(
     {
         "QUOTA": "name",
         "LIMIT": lambda each: _limit_text(each),
         "DEFAULT": lambda each: each.default or "none",
         "USED": "used",
     },
-    name="quota",
+    items="quotas",
 )
 def quota(
     session: Session,

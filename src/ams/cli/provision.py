@@ -159,7 +159,6 @@ def _text(report: ProvisionReport, options: RunOptions) -> str:
     parts = [columns(("STEP", "WHAT", "WITH"), rows)] if rows and options.dry_run else []
     if not rows:
         parts.append("nothing to do")
-    to_do = options.dry_run
     served = sum(len(each.served) for each in report.judged.values())
     summary = {"endpoints": str(served + len(report.left_out)), "served": str(served)}
     for reason in Reason:
@@ -167,8 +166,8 @@ def _text(report: ProvisionReport, options: RunOptions) -> str:
             left_out = [str(each.endpoint) for each in report.left_out if each.reason is reason]
             summary[reason.value] = _count_and_names(left_out)
     summary |= {
-        "users to create" if to_do else "users created": _count_and_names(report.users_created),
-        "bindings to update" if to_do else "bindings updated": _count_and_names(report.bindings_updated),
+        "users to create" if options.dry_run else "users created": _count_and_names(report.users_created),
+        "bindings to update" if options.dry_run else "bindings updated": _count_and_names(report.bindings_updated),
         "vanished": _count_and_names(report.vanished.who),
         "vanished topics": _count_and_names(report.vanished.topics),
         "failed": str(len(report.failed) + len(report.faults)),

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from ams.cli.arguments import SCHEMA, TOPIC, AttributePairs, SchemaName, option, pairs
-from ams.cli.command import CommandGroup, Session
+from ams.cli.command import Columns, CommandGroup, Session
 from ams.cli.exit_codes import Usage
 from ams.cli.messages import content_of
 from ams.cli.output import columns, document, fields, short_name, text_block
@@ -58,9 +58,8 @@ def create(
     return wire.create_schema(session.project, schema, content, kind=kind, attributes=rules)
 
 
-app.lists("schemas", {"SCHEMA": lambda each: short_name(each.name), "TYPE": "type", "CHECKS": _checks})(
-    app.sending(wire.list_schemas, "List the schemas of the project, oldest first.")
-)
+_COLUMNS: Columns = {"SCHEMA": lambda each: short_name(each.name), "TYPE": "type", "CHECKS": _checks}
+app.sends("list", wire.list_schemas, _COLUMNS, "List the schemas of the project, oldest first.", items="schemas")
 app.sends("show", wire.get_schema, _text, "Show one schema.", SCHEMA)
 
 

@@ -53,9 +53,3 @@ def secret_of(path: str, what: str) -> str:
     if not found:
         raise Usage(f"{what} file {path} is empty")
     return found
-
-
-def check_place(path: str) -> None:
-    """Raise `Usage` if no secret file can be made there."""
-    with secret_file(path):
-        pass

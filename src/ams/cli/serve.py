@@ -19,7 +19,7 @@ _OR_JSON = "TOML file with settings, or the JSON of the reference (*.json)."
 
 def serve_command() -> click.Command:
     """Return the command that runs the service."""
-    return _command("serve", Settings, "ams.app.lifecycle", f"Run the service. {_READY}")
+    return _command(Settings, "ams.app.lifecycle", f"Run the service. {_READY}")
 
 
 def push_command() -> click.Command:
@@ -30,19 +30,17 @@ def push_command() -> click.Command:
         "Deliver messages to push endpoints: a push server for a service elsewhere. Prints one line"
         " 'ready HOST:PORT' when it answers gRPC; SIGTERM stops it, deliveries in flight end first."
     )
-    return _command("push", PushSettings, "ams.app.push_server.program", text, "push", warns=False)
+    return _command(PushSettings, "ams.app.push_server.program", text, "push", warns=False)
 
 
 def authn_serve_command() -> click.Command:
     """Return the command that runs the certificate service."""
     from ams.authn.settings import AuthnSettings
 
-    return _command("serve", AuthnSettings, "ams.authn.program", f"Run the certificate service. {_READY}")
+    return _command(AuthnSettings, "ams.authn.program", f"Run the certificate service. {_READY}")
 
 
-def _command(
-    name: str, settings: type[SettingsTable], program: str, text: str, *extras: str, warns: bool = True
-) -> click.Command:
+def _command(settings: type[SettingsTable], program: str, text: str, *extras: str, warns: bool = True) -> click.Command:
     """Return a command that runs `serve` of a module, with settings as options, and requires these extras."""
 
     def warn(line: str) -> None:
@@ -62,7 +60,7 @@ def _command(
 
     file, config = ("a TOML file", _TOML) if settings is Settings else ("a file", _OR_JSON)
     return click.Command(
-        name,
+        None,
         callback=callback,
         params=[
             click.Option(["--config"], metavar="FILE", help=config),

@@ -4,8 +4,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
-import typer
-
 from ams.cli.arguments import SUBSCRIPTION, SubscriptionName, Texts, argument, option, snapshot_names, topic_names
 from ams.cli.command import PAGE, Columns, CommandGroup, OptionSet, Session, columns_of, facts, named, table
 from ams.cli.exit_codes import Usage
@@ -33,8 +31,8 @@ SHOWN_ATTEMPTS = 10  # attempts of push that people are shown; `-o json` has all
 
 
 @dataclass(frozen=True, slots=True)
-class Redelivery(OptionSet):
-    """Retry policy and dead letter policy."""
+class Changeable(OptionSet):
+    """Options of parallel subscriptions that can be changed."""
 
     retry_min: Annotated[str, option("How long a message waits after its first failure; 10s.", metavar="DURATION")] = ""
     retry_max: Annotated[str, option("How long it waits at most; 600s.", metavar="DURATION")] = ""
@@ -42,32 +40,19 @@ class Redelivery(OptionSet):
         str, option("Topic for messages that failed too often.", metavar="TOPIC", complete=topic_names)
     ] = ""
     max_attempts: Annotated[int, option("How often that is, 5 to 100; the service's is 5.", min=0)] = 0
-
-    @property
-    def given_fields(self) -> dict[str, Any]:
-        """The fields that are set; raises `Usage` for what is no duration."""
-        said: dict[str, Any] = {}
-        if self.retry_min or self.retry_max:
-            said["retry_policy"] = wire.RetryBackoff(_span(self.retry_min), _span(self.retry_max))
-        topic, attempts = self.dead_letter_topic or None, self.max_attempts or None
-        if topic or attempts:
-            said["dead_letter_policy"] = wire.DeadLetterPolicy(topic, attempts)
-        return said
-
-
-@dataclass(frozen=True, slots=True)
-class Keeping(OptionSet):
-    """Retention of messages, and expiry of the subscription."""
-
     exactly_once: Annotated[bool | None, option("What was acknowledged never comes again.")] = None
     retain_acked: Annotated[bool | None, option("A seek can bring acknowledged messages back.")] = None
     expires_after: Annotated[str, option("Unused for so long it is deleted; at least 1d.", metavar="DURATION")] = ""
     retention: Annotated[str, option("How long messages are kept for it, 10m to 31d.", metavar="DURATION")] = ""
 
     @property
-    def given_fields(self) -> dict[str, Any]:
+    def fields(self) -> dict[str, Any]:
         """The fields that are set; raises `Usage` for what is no duration."""
+        retry = wire.RetryBackoff(_span(self.retry_min), _span(self.retry_max))
+        dead_letters = wire.DeadLetterPolicy(self.dead_letter_topic or None, self.max_attempts or None)
         fields = {
+            "retry_policy": retry if retry != wire.RetryBackoff() else None,
+            "dead_letter_policy": dead_letters if dead_letters != wire.DeadLetterPolicy() else None,
             "enable_exactly_once_delivery": self.exactly_once,
             "retain_acked_messages": self.retain_acked,
             "expiration_policy": wire.ExpirationPolicy(_span(self.expires_after)) if self.expires_after else None,
@@ -128,27 +113,21 @@ def _fields(subscription: wire.Subscription) -> dict[str, str]:
 def create(
     session: Session,
     subscription: SubscriptionName,
-    topic_too: Annotated[
-        str, typer.Argument(metavar="TOPIC", help="Topic of the same project.", autocompletion=topic_names)
-    ] = "",
+    topic_too: Annotated[str, argument("TOPIC", "Topic of the same project.", topic_names)] = "",
     topic: Annotated[str, option("The same as TOPIC.", complete=topic_names)] = "",
     ack_deadline: Annotated[int | None, option("Seconds to acknowledge in; the service's is 10.")] = None,
     kind: Annotated[
         Literal["ordered", "parallel"], option("The options below are for parallel ones alone.", "--type")
     ] = "ordered",
     *,
-    redelivery: Redelivery,
     filter_: Annotated[str, option("Deliver only what it matches, such as attributes:lang.", "--filter")] = "",
     ordering: Annotated[bool, option("Messages of an ordering key one after the other.", "--ordering")] = False,
-    keeping: Keeping,
+    given: Changeable,
 ) -> None:
     """Subscribe to a topic, from its end on."""
     if bool(topic) == bool(topic_too):
         raise Usage(f"name one topic: ams subs create {subscription} TOPIC, or --topic TOPIC")
-    options = wire.ParallelOptions(
-        filter=filter_ or None, enable_message_ordering=ordering or None, **redelivery.given_fields,
-        **keeping.given_fields,
-    )  # fmt: skip
+    options = wire.ParallelOptions(filter=filter_ or None, enable_message_ordering=ordering or None, **given.fields)
     if kind == "ordered" and options != wire.ParallelOptions():
         raise Usage("those are options of a parallel subscription: give --type parallel")
     there = session.client.project(session.project).subscription(subscription)
@@ -159,10 +138,10 @@ def create(
 
 @app.shows(_fields)
 def update(
-    session: Session, subscription: SubscriptionName, redelivery: Redelivery, keeping: Keeping, taken_back: Unset = None
+    session: Session, subscription: SubscriptionName, given: Changeable, taken_back: Unset = None
 ) -> Call[wire.Subscription]:
     """Change options of a parallel subscription; the others stay."""
-    said = redelivery.given_fields | keeping.given_fields
+    said = given.fields
     for name in taken_back or ():
         if name not in _UNSET:
             raise Usage(f"--unset {name!r} is none of {', '.join(_UNSET)}")
@@ -174,15 +153,14 @@ def update(
     return wire.update_subscription(session.project, subscription, wire.SubscriptionChanges(**said, **none))
 
 
-app.lists(
-    "subscriptions",
-    {
-        "SUBSCRIPTION": lambda each: short_name(each.name),
-        "TOPIC": lambda each: short_name(each.topic),
-        "DEADLINE": lambda each: f"{each.ack_deadline_seconds}s",
-        "CREATED": "created_on",
-    },
-)(app.sending(wire.list_subscriptions, "List the subscriptions of the project, newest first.", PAGE))
+_COLUMNS: Columns = {
+    "SUBSCRIPTION": lambda each: short_name(each.name),
+    "TOPIC": lambda each: short_name(each.topic),
+    "DEADLINE": lambda each: f"{each.ack_deadline_seconds}s",
+    "CREATED": "created_on",
+}
+app.sends("list", wire.list_subscriptions, _COLUMNS,
+    "List the subscriptions of the project, newest first.", PAGE, items="subscriptions")  # fmt: skip
 app.sends("show", wire.get_subscription, _fields, "Show one subscription.", SUBSCRIPTION)
 app.sends(
     "detach", wire.detach_subscription, "subscription {subscription} detached",
@@ -356,8 +334,7 @@ _SNAPSHOT: Columns = {
 
 snapshots.sends("create", wire.create_snapshot, _SNAPSHOT,
     "Remember where a parallel subscription stands.", SNAPSHOT | SUBSCRIPTION)  # fmt: skip
-snapshots.lists("snapshots", columns_of(_SNAPSHOT, *_SNAPSHOT))(
-    snapshots.sending(wire.list_snapshots, "List the snapshots of the project, newest first.", PAGE)
-)
+snapshots.sends("list", wire.list_snapshots, columns_of(_SNAPSHOT, *_SNAPSHOT),
+    "List the snapshots of the project, newest first.", PAGE, items="snapshots")  # fmt: skip
 snapshots.sends("show", wire.get_snapshot, _SNAPSHOT, "Show one snapshot.", SNAPSHOT)
 snapshots.sends("delete", wire.delete_snapshot, "snapshot {snapshot} deleted", "Remove a snapshot.", SNAPSHOT)

@@ -16,7 +16,7 @@ from ams.cli import rights
 from ams.cli.arguments import Texts, argument, option, subscription_names, token_names, topic_names, user_names
 from ams.cli.command import CommandGroup, Session, with_options
 from ams.cli.exit_codes import Usage
-from ams.cli.output import emit, note
+from ams.cli.output import document, emit, note
 from ams.cli.secret_file import secret_file
 from ams.cli.times import time_text, whole_seconds
 from ams.client import wire
@@ -104,8 +104,7 @@ def create(
     note(f"the token is in {to_file}")
 
 
-@app.lists(
-    "tokens",
+@app.shows(
     {
         "TOKEN": "name",
         "CREATED": "created_on",
@@ -114,6 +113,8 @@ def create(
         "KEY": lambda each: each.key_id[:KEY_ID_DIGITS] or "-",
         "GOOD FOR": lambda each: rights.format_rights(each.rights),
     },
+    items="tokens",
+    name="list",
 )
 def list_(session: Session, user: User = None) -> Call[wire.NamedTokens]:
     """List the named tokens of a user, oldest first, those that have expired too."""
@@ -160,18 +161,19 @@ def new_key() -> tuple[str, str]:
 
 def service_account(project: str, token: wire.NamedToken, private: str) -> str:
     """Return a service account file, as Google's libraries read it, of a token that was made with a public key."""
-    said = {
-        "type": "service_account",
-        "project_id": project,
-        "private_key_id": token.key_id,
-        "private_key": private,
-        "client_email": token.client_email,
-        "client_id": token.key_id,
-        "auth_uri": f"{NOBODY}auth",
-        "token_uri": f"{NOBODY}token",
-        "universe_domain": "googleapis.com",
-    }
-    return msgspec.json.format(msgspec.json.encode(said), indent=2).decode()
+    return document(
+        {
+            "type": "service_account",
+            "project_id": project,
+            "private_key_id": token.key_id,
+            "private_key": private,
+            "client_email": token.client_email,
+            "client_id": token.key_id,
+            "auth_uri": f"{NOBODY}auth",
+            "token_uri": f"{NOBODY}token",
+            "universe_domain": "googleapis.com",
+        }
+    )
 
 
 @with_options

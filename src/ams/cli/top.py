@@ -276,10 +276,8 @@ def counts(session: Session, topics: Sequence[str], subscriptions: Sequence[str]
 
 
 def _view(session: Session, topics: Sequence[str], subscriptions: Sequence[str]) -> Iterator[Counts]:
-    endpoint = session.client.endpoint
-    arguments = httpx_arguments(
-        endpoint, session.at.token, trust(endpoint, session.at.ca, None, None), MAX_SILENCE_SECONDS, session.at.bearer
-    )
+    endpoint, at = session.client.endpoint, session.at
+    arguments = httpx_arguments(endpoint, at.token, trust(endpoint, at.ca, None, None), MAX_SILENCE_SECONDS, at.bearer)
     path = f"/v1/projects/{session.project}:watch"
     query = non_empty(topics=",".join(topics), subscriptions=",".join(subscriptions))
     try:

@@ -30,13 +30,10 @@ _FIELDS: Columns = {
 }
 
 
-SCHEMA_OPTION = option("A schema that checks what is published.", metavar="SCHEMA", complete=schema_names)
-app.sends(
-    "create", wire.create_topic, _FIELDS, "Make a topic.", TOPIC | {"schema": (Annotated[str, SCHEMA_OPTION], "")}
-)
-app.lists("topics", columns_of(_FIELDS, "topic", "created", "schema"))(
-    app.sending(wire.list_topics, "List the topics of the project, newest first.", PAGE)
-)
+Schema = Annotated[str, option("A schema that checks what is published.", metavar="SCHEMA", complete=schema_names)]
+app.sends("create", wire.create_topic, _FIELDS, "Make a topic.", TOPIC | {"schema": (Schema, "")})
+app.sends("list", wire.list_topics, columns_of(_FIELDS, "topic", "created", "schema"),
+    "List the topics of the project, newest first.", PAGE, items="topics")  # fmt: skip
 app.sends("show", wire.get_topic, _FIELDS, "Show one topic.", TOPIC)
 app.sends("delete", wire.delete_topic, "topic {topic} deleted",
     "Remove a topic and its messages; its subscriptions stay.", TOPIC)  # fmt: skip

@@ -68,7 +68,7 @@ _FIELDS: Columns = {
 _COLUMNS = columns_of(_FIELDS, "user", "email", "service roles", "projects", "created")
 
 
-@app.lists("users", _COLUMNS, shown=_without_tokens)
+@app.shows(_COLUMNS, items="users", shown=_without_tokens, name="list")
 def list_(
     session: Session,
     *,
@@ -126,9 +126,8 @@ def _details(person: Person, service_roles: Texts, roles: Texts, *, name: str | 
     return wire.UserDetails(name=name, service_roles=service_roles or None, projects=granted, **asdict(person))
 
 
-members.lists("users", _COLUMNS, shown=_without_tokens)(
-    members.sending(partial(wire.list_members, details=True), "List the members, newest user first.", PAGE)
-)
+members.sends("list", partial(wire.list_members, details=True), _COLUMNS,
+    "List the members, newest user first.", PAGE, items="users", shown=_without_tokens)  # fmt: skip
 members.sends("show", wire.get_member, _FIELDS,
     "Show one member; the token is not shown.", MEMBER, shown=_without_token)  # fmt: skip
 members.sends("create", wire.create_member, _FIELDS,
@@ -174,10 +173,10 @@ def register(session: Session, user: UserName, person: Person) -> Call[wire.Regi
     return wire.register(user, wire.UserDetails(**asdict(person)))
 
 
-@registrations.lists(
-    "user_registrations",
+@registrations.shows(
     {"UUID": "uuid", **columns_of(_REGISTRATION, "user", "email", "organization", "status", "registered")},
-)
+    items="user_registrations", name="list",
+)  # fmt: skip
 def list_registrations(
     session: Session,
     status: Annotated[Literal["pending", "accepted", "declined"] | None, option("Only these.")] = None,

@@ -12,9 +12,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import IO, Annotated
 
-import typer
-
-from ams.cli.arguments import SubscriptionName, option
+from ams.cli.arguments import SubscriptionName, argument, option
 from ams.cli.command import PATIENCE, Session, with_options
 from ams.cli.exit_codes import Usage
 from ams.cli.messages import publish_time_of, saying_of_push
@@ -34,9 +32,7 @@ _OWN = ("AMS_MESSAGE_ID", "AMS_PUBLISH_TIME", "AMS_ORDERING_KEY", "AMS_DELIVERY_
 def work(
     session: Session,
     subscription: SubscriptionName,
-    command: Annotated[
-        list[str], typer.Argument(metavar="-- COMMAND", help="Program, and its arguments.", show_default=False)
-    ],
+    command: Annotated[list[str], argument("-- COMMAND", "Program, and its arguments.")],
     concurrency: Annotated[int, option("Programs that run at a time.", min=1)] = 1,
     time_limit: Annotated[str, option("How long a program may run, such as 10m; then it is killed.")] = "",
     retry_after: Annotated[str, option(f"After how long a message comes again at exit code {RETRY_CODE}.")] = "60s",

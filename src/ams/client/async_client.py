@@ -7,7 +7,6 @@ import ssl
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, replace
-from types import TracebackType
 from typing import Any, TypeVar, Unpack
 
 import httpx
@@ -15,16 +14,7 @@ import httpx
 from ams.client import transport, wire
 from ams.client.bearer import AsyncBearer
 from ams.client.errors import Closed
-from ams.client.messages import (
-    Acknowledged,
-    AsyncHandler,
-    Limits,
-    Message,
-    ReceivedMessage,
-    Worked,
-    WorkOptions,
-    ack_ids_of,
-)
+from ams.client.messages import Acknowledged, AsyncHandler, Message, ReceivedMessage, Worked, WorkOptions, ack_ids_of
 from ams.client.plans import DEFAULT, Consuming, OnRetry, Outcome, Plan, Planner, Response, Retry, Step
 from ams.client.wire import Offsets
 from ams.client.wire import authn as logins
@@ -168,9 +158,7 @@ class AsyncClient:
     async def __aenter__(self) -> "AsyncClient":
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def close(self) -> None:
@@ -185,7 +173,7 @@ class AsyncClient:
 
     async def call(self, call: Call[T]) -> T:
         """Send a call and return its answer read; raise a `ClientError` for anything else."""
-        return await self._connections.carry_out(self._plans.ask(call))
+        return await self._carry_out(self._plans.ask(call))
 
     async def work(
         self, subscription: str, handler: AsyncHandler, *, project: str, **options: Unpack[WorkOptions]
@@ -196,6 +184,9 @@ class AsyncClient:
     def project(self, name: str) -> "AsyncProject":
         """Return a project to work in; nothing is asked yet."""
         return AsyncProject(self, name)
+
+    async def _carry_out(self, plan: Plan[T]) -> T:
+        return await self._connections.carry_out(plan)
 
     async def _iterate(self, plan: Consuming) -> AsyncIterator[ReceivedMessage]:
         outcome: Outcome = None
@@ -249,9 +240,7 @@ class AsyncTopic:
         `key`, at most 255 characters, is the idempotency key: publishing the same messages under the same key again
         stores nothing and returns the first ids, also from another process. Without one each call has a new key.
         """
-        return await self.client._connections.carry_out(
-            self.client._plans.publish(self.project, self.name, messages, key)
-        )
+        return await self.client._carry_out(self.client._plans.publish(self.project, self.name, messages, key))
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +259,7 @@ class AsyncSubscription:
         `parallel` are the options of a parallel subscription; without them it is an ordered one.
         """
         plan = self.client._plans.subscribe(self.project, self.name, topic, ack_deadline, parallel)
-        return await self.client._connections.carry_out(plan)
+        return await self.client._carry_out(plan)
 
     async def update(self, changes: wire.SubscriptionChanges) -> wire.Subscription:
         """Change options of a parallel subscription, those that `changes` names; `Conflict` for an ordered one."""
@@ -296,9 +285,7 @@ class AsyncSubscription:
 
         With `wait`, a pull that finds nothing waits a few seconds for a first message.
         """
-        return await self.client._connections.carry_out(
-            self.client._plans.pull(self.project, self.name, max_messages, wait)
-        )
+        return await self.client._carry_out(self.client._plans.pull(self.project, self.name, max_messages, wait))
 
     async def acknowledge(self, messages: Acknowledged) -> None:
         """Say that messages are done, of an ordered subscription all before them too.
@@ -328,7 +315,7 @@ class AsyncSubscription:
         await self._send_ids(messages, lambda ids: wire.extend(self.project, self.name, ids, seconds))
 
     async def _send_ids(self, messages: Acknowledged, call: Callable[[Sequence[str]], Call[None]]) -> None:
-        await self.client._connections.carry_out(self.client._plans.in_parts(ack_ids_of(messages), call))
+        await self.client._carry_out(self.client._plans.in_parts(ack_ids_of(messages), call))
 
     async def work(self, handler: AsyncHandler, **options: Unpack[WorkOptions]) -> Worked:
         """Give the messages of a parallel subscription to a handler, several at a time, until told to stop.
@@ -340,8 +327,8 @@ class AsyncSubscription:
         """
         from ams.client.worker import AsyncWorker
 
-        connections, plans, limits = self.client._connections, self.client._plans, Limits(**options)
-        return await AsyncWorker(connections, plans, (self.project, self.name), handler, limits).run()
+        connections, plans = self.client._connections, self.client._plans
+        return await AsyncWorker(connections, plans, (self.project, self.name), handler, options).run()
 
     def messages(self, *, batch: int = 100, follow: bool = True) -> AsyncIterator[ReceivedMessage]:
         """Iterate over messages, pulling up to `batch` at once and acknowledging them when all were dealt with.

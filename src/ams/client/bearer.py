@@ -71,9 +71,8 @@ class BearerAuth(httpx.Auth):
     async def async_auth_flow(self, request: httpx.Request) -> AsyncGenerator[httpx.Request, httpx.Response]:
         """Do the same on asyncio; the function may be a coroutine function."""
         token: object = self._bearer() if callable(self._bearer) else self._bearer
-        request.headers["authorization"] = (
-            f"Bearer {_check_token(await token if inspect.isawaitable(token) else token)}"
-        )
+        token = await token if inspect.isawaitable(token) else token
+        request.headers["authorization"] = f"Bearer {_check_token(token)}"
         yield request
 
 

@@ -29,6 +29,8 @@ _FILES = ("token_file", "bearer_token_file", "ca", "authn_key_file", "authn_ca")
 CURRENT = "current"
 OPTION, VARIABLE = "an option", "a variable"  # places of settings
 
+Environment = Mapping[str, str]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingsSource:
@@ -72,7 +74,7 @@ class ConnectionSettings:
         return Client(self.endpoint, self.token, bearer=self.bearer, ca=self.ca, timeout=timeout, retry=None)
 
 
-def connection(options: SettingsSource, profile: str | None, environment: Mapping[str, str]) -> ConnectionSettings:
+def connection(options: SettingsSource, profile: str | None, environment: Environment) -> ConnectionSettings:
     """Resolve a connection. Raises `BadConnection` if there is no endpoint or a place cannot be read."""
     sources = _sources(options, profile, environment, "endpoint")
     token_file, ca = os.path.join(LOCAL_FOLDER, "admin.token"), os.path.join(LOCAL_FOLDER, "ca.pem")
@@ -84,9 +86,7 @@ def connection(options: SettingsSource, profile: str | None, environment: Mappin
     return ConnectionSettings(endpoint, token, _first(sources, "project"), _first(sources, "ca"), bearer, place)
 
 
-def authn_connection(
-    options: SettingsSource, profile: str | None, environment: Mapping[str, str]
-) -> ConnectionSettings:
+def authn_connection(options: SettingsSource, profile: str | None, environment: Environment) -> ConnectionSettings:
     """Resolve a connection to the certificate service; its token is a management key.
 
     Without a CA file of its own, that of AMS is used. Raises `BadConnection` if there is no endpoint or a place cannot
@@ -104,18 +104,15 @@ def authn_connection(
     return ConnectionSettings(endpoint, _secret(sources, "authn_key"), None, ca)
 
 
-def _sources(
-    options: SettingsSource, profile: str | None, environment: Mapping[str, str], endpoint: str
-) -> list[SettingsSource]:
-    """Return the options, the variables, and the named profile or, without an `endpoint`, the one in use.
+def _sources(options: SettingsSource, profile: str | None, environment: Environment, key: str) -> list[SettingsSource]:
+    """Return the options, the variables, and the named profile or, without an endpoint (`key`), the one in use.
 
     An explicit endpoint must not get a profile's token. Each field has a variable: `AMS_ENDPOINT`, `AMS_TOKEN`, ...
     """
     said = {name: environment.get(f"AMS_{name.upper()}") or None for name in (*KEYS, "bearer_token")}
     sources = [options, SettingsSource(place=VARIABLE, **said)]
-    path = profiles_path(environment)
-    name = profile or environment.get("AMS_PROFILE")
-    if not name and not _first(sources, endpoint):
+    path, name = profiles_path(environment), profile or environment.get("AMS_PROFILE")
+    if not name and not _first(sources, key):
         name = read_profiles(path).current
     return [*sources, read_profile(path, name)] if name else sources
 
@@ -146,8 +143,7 @@ def _is_local(endpoint: str) -> bool:
 
 
 def _first(sources: list[SettingsSource], field: str) -> str | None:
-    values: list[str | None] = [getattr(source, field) for source in sources]
-    return next((value for value in values if value), None)
+    return next(filter(None, (getattr(source, field) for source in sources)), None)
 
 
 def _login(sources: list[SettingsSource]) -> tuple[str, Bearer | None, str]:
@@ -196,7 +192,7 @@ def read_secret(path: str, what: str) -> str:
         raise BadConnection(f"{what} file {path} does not hold a {what}") from None
 
 
-def profiles_path(environment: Mapping[str, str]) -> str:
+def profiles_path(environment: Environment) -> str:
     """Return the path of the profiles file: `$XDG_CONFIG_HOME/ams/profiles.toml`, by default in `~/.config`."""
     config = environment.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
     return os.path.join(config, "ams", "profiles.toml")

@@ -5,7 +5,7 @@ sends verdicts (acknowledgements, nacks, releases) in groups: those that come du
 checks whether to stop. Requests are retried as long as the service is away; acknowledgements too, as an ack id stays
 valid until its message is delivered again.
 
-`AsyncWorker` is for handlers on asyncio; `Worker` runs it in an event loop of its own, and handlers in threads.
+`AsyncWorker` is for handlers on asyncio; `work_in_threads` runs it in a loop of its own, and handlers in threads.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from ams.client import wire
 from ams.client.async_client import AsyncConnections
 from ams.client.client import Connections
 from ams.client.errors import AckTimeout, ClientError, Closed, Conflict, InvalidInput
-from ams.client.messages import AsyncHandler, Handler, Limits, ReceivedMessage, RetryLater, Worked
+from ams.client.messages import AsyncHandler, Handler, Limits, ReceivedMessage, RetryLater, Worked, WorkOptions
 from ams.client.plans import EMPTY_PULL_PAUSE_SECONDS, MAX_REQUEST_ACK_IDS, Planner, Retry
 from ams.client.wire import Call
 
@@ -37,6 +37,7 @@ LAST_PULL_SECONDS = 0.5  # for a pull under way when work stops; its messages ar
 RELEASE_SECONDS = 5.0  # for the last releases at the end
 
 Place = tuple[str, str]  # names of a project and of its subscription
+Tasks = set[asyncio.Task[Any]]
 
 logger = logging.getLogger("ams.client")
 
@@ -67,11 +68,11 @@ class AsyncWorker:
     """Works on one subscription, once."""
 
     def __init__(
-        self, connections: AsyncConnections, plans: Planner, place: Place, handler: AsyncHandler, limits: Limits
+        self, connections: AsyncConnections, plans: Planner, place: Place, handler: AsyncHandler, options: WorkOptions
     ) -> None:
         self._connections, self._first_plans, self._place = connections, plans, place
         self._plans = replace(plans, retry=ENDLESS_RETRY, on_retry=plans.on_retry or self._note_retry)
-        self._handler, self._limits = handler, limits
+        self._handler, self._limits = handler, Limits(**options)
         self._lease = 0  # seconds of a lease
         self._taken = 0
         self._held: dict[str, _Held] = {}  # leased messages by ack id, until their verdict is accepted
@@ -270,17 +271,16 @@ class AsyncWorker:
             await asyncio.sleep(self._lease / LOOKS)
             now = time.monotonic()
             kept = [each for each in self._held.values() if not each.lost and now < each.since + self._limits.max_lease]
-            if any(each.ends - now < self._lease / 2 for each in kept):
-                await self._extend([each for each in kept if each.ends - now < self._lease * 3 / 4], now)
-
-    async def _extend(self, several: Sequence[_Held], now: float) -> None:
-        late = await self._late(several, lambda ids: wire.extend(*self._place, ids, self._lease))
-        for held in several:
-            held.ends = now + self._lease
-            # Acknowledged messages cannot be extended; the verdict's answer tells if it was late.
-            if held.message.ack_id in late and not held.is_settled:
-                held.lost = True
-                logger.warning("lease of message %s of %s has ended", held.message.id, self._place[1])
+            if all(each.ends - now >= self._lease / 2 for each in kept):
+                continue
+            several = [each for each in kept if each.ends - now < self._lease * 3 / 4]
+            late = await self._late(several, lambda ids: wire.extend(*self._place, ids, self._lease))
+            for held in several:
+                held.ends = now + self._lease
+                # Acknowledged messages cannot be extended; the verdict's answer tells if it was late.
+                if held.message.ack_id in late and not held.is_settled:
+                    held.lost = True
+                    logger.warning("lease of message %s of %s has ended", held.message.id, self._place[1])
 
     # Stopping
 
@@ -319,9 +319,7 @@ class AsyncWorker:
             logger.warning("%s; trying again until it can be reached", error.message)
 
 
-async def _first(
-    awaited: "set[asyncio.Task[Any]]", others: "set[asyncio.Task[Any]]", timeout: float | None = None
-) -> None:
+async def _first(awaited: Tasks, others: Tasks, timeout: float | None = None) -> None:
     """Wait for the first of `awaited` up to `timeout` seconds; raise errors of `others`."""
     until = math.inf if timeout is None else time.monotonic() + timeout
     while True:
@@ -334,37 +332,29 @@ async def _first(
         others = others - done
 
 
-@dataclass(frozen=True, slots=True)
-class Worker:
-    """Works on one subscription, once, for a client for threads."""
+def work_in_threads(
+    connections: Connections, plans: Planner, place: Place, handler: Handler, options: WorkOptions
+) -> Worked:
+    """Work on one subscription for a client for threads; return what was done. Raises as `Subscription.work`."""
 
-    connections: Connections
-    plans: Planner
-    place: Place
-    handler: Handler
-    limits: Limits
-
-    def run(self) -> Worked:
-        """Work until it is to stop; return what was done. Raises as `Subscription.work`."""
-        return asyncio.run(self._run())
-
-    async def _run(self) -> Worked:
-        connections = AsyncConnections(*self.connections.arguments)
-        threads = _Threads(self.limits.concurrency, self.handler)
-        worker = AsyncWorker(connections, self.plans, self.place, threads.handle, self.limits)
+    async def work() -> Worked:
+        threads = _Threads(Limits(**options).concurrency, handler)
+        own = AsyncConnections(*connections.arguments)
 
         async def close_when_closed() -> None:
-            while not self.connections.is_closed:  # noqa: ASYNC110  # by any thread
+            while not connections.is_closed:  # noqa: ASYNC110  # by any thread
                 await asyncio.sleep(STOP_CHECK_SECONDS)
-            await connections.close()
+            await own.close()
 
         closing = asyncio.create_task(close_when_closed())
         try:
-            return await worker.run()
+            return await AsyncWorker(own, plans, place, threads.handle, options).run()
         finally:
             closing.cancel()
             threads.end()
-            await connections.close()
+            await own.close()
+
+    return asyncio.run(work())
 
 
 class _Threads:

@@ -9,10 +9,12 @@ import re
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
+import msgspec
+
 from ams.app.moving.exporter import Progress
 from ams.client import Client, wire
 from ams.client.errors import ClientError, InvalidInput, NotFound
-from ams.client.wire.call import Call, json_body
+from ams.client.wire.call import Call
 from ams.core.errors import Unavailable, Unusable
 from ams.core.messages import parse
 from ams.migrate.conversion import Converted, MovedTopic, Oddity
@@ -130,7 +132,7 @@ class _Returning:
                 done = f"{changed} messages lost quotes, backslashes or line breaks of attributes: it cannot keep them"
                 self._oddities.append(Oddity("attribute", what, done))
             said = [{"data": each.data, "attributes": kept} for kept, each in zip(attributes, batch, strict=True)]
-            call = wire.publish_encoded(line.project, line.name, json_body({"messages": said}))
+            call = wire.publish_encoded(line.project, line.name, msgspec.json.encode({"messages": said}))
             try:
                 published = await self._old.ask(call, retries=False)
             except (NotFound, InvalidInput) as error:

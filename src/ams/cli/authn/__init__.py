@@ -51,11 +51,8 @@ app.add_typer(bindings.app, name="bindings")
 app.add_typer(keys, name="keys")
 
 
-keys.lists("keys", {"KEY": "name", "SCOPE": "scope", "CREATED": "created_on"})(
-    keys.sending(authn.list_keys, "List the keys; none is shown.")
-)
-
-
+keys.sends("list", authn.list_keys, {"KEY": "name", "SCOPE": "scope", "CREATED": "created_on"},
+    "List the keys; none is shown.", items="keys")  # fmt: skip
 SCOPE = {"scope": (Annotated[Literal["read", "write"], option("Whether it may write, or read only.")], "read")}
 keys.sends(
     "create", authn.create_key, named("name", "scope", "key", "created_on"), "Make a key and show it, this once.",

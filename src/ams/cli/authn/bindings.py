@@ -53,7 +53,7 @@ _FIELDS: Columns = {
 }
 
 
-@app.lists("bindings", _COLUMNS)
+@app.shows(_COLUMNS, items="bindings", name="list")
 def list_(session: AuthnSession, service_type: TypeOption = None, host: HostOption = None) -> Call[authn.Bindings]:
     """List bindings: all, or those of a host."""
     if (service_type is None) != (host is None):

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ams.cli.arguments import Texts, option
+from ams.cli.arguments import Texts, argument, option
 from ams.cli.authn import bulk
 from ams.cli.authn.bulk import Ask, RecordOutcome, RecordReport, refuse_record, refused_by_service
 from ams.cli.authn.session import AuthnSession
@@ -204,7 +204,7 @@ def _number(place: str, value: object) -> int:
 
 def import_(
     session: AuthnSession,
-    files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Written by mongoexport.", show_default=False)],
+    files: Annotated[list[str], argument("FILE...", "Written by mongoexport.")],
     dry_run: Annotated[bool, option("Check and compare, change nothing.", "--dry-run")] = False,
     mend_names: Annotated[
         bool, option("Write - for what a name may not hold, instead of refusing it.", "--mend-names")
@@ -323,10 +323,9 @@ class _Import:
 
     def bindings(self) -> list[RecordReport]:
         old = {each.place: each for each in self._old.bindings}
+        types = self._names
         wanted = [
-            replace(
-                each, name=self._name(each.name), service_type=self._names.get(each.service_type, each.service_type)
-            )
+            replace(each, name=self._name(each.name), service_type=types.get(each.service_type, each.service_type))
             for each in old.values()
         ]
         planned = bulk.plan(wanted, self._types.values(), self._ask(authn.list_bindings()).bindings)

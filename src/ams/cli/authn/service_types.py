@@ -45,9 +45,8 @@ _FIELDS: Columns = {
 }
 
 
-app.lists("service_types", columns_of(_FIELDS, "service type", "type", "auth method", "auth types", "hosts", "uuid"))(
-    app.sending(authn.list_service_types, "List service types.")
-)
+_COLUMNS = columns_of(_FIELDS, "service type", "type", "auth method", "auth types", "hosts", "uuid")
+app.sends("list", authn.list_service_types, _COLUMNS, "List service types.", items="service_types")
 app.sends("show", authn.get_service_type, _FIELDS, "Show one service type.", SERVICE_TYPE)
 
 

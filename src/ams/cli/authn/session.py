@@ -66,5 +66,4 @@ SERVICE_TYPE = {"service_type": ServiceTypeName}
 HOST = {"host": HostName}
 BindingName = Annotated[str, argument("BINDING", "Name of the binding.", binding_names)]
 BINDING = {"binding": BindingName}
-KeyName = Annotated[str, argument("NAME", "Name of the management key.", key_names)]
-KEY = {"name": KeyName}
+KEY = {"name": Annotated[str, argument("NAME", "Name of the management key.", key_names)]}

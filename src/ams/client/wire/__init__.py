@@ -16,6 +16,7 @@ from ams.wire.push import MAX_STATES as MAX_STATES
 from ams.wire.push import AuthorizationHeaderBody, NewSecret, PushConfigBody, PushReport, RetryPolicyBody
 from ams.wire.push import PushAttempt as PushAttempt
 from ams.wire.push import PushError as PushError
+from ams.wire.push import WorkerState as WorkerState
 from ams.wire.service import *
 from ams.wire.service import Line, Lines
 from ams.wire.subscriptions import DeadLetterPolicyBody, ExpirationPolicyBody, RetryBackoffBody

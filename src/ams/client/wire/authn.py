@@ -14,7 +14,7 @@ from urllib.parse import quote
 import msgspec
 
 from ams.client.errors import InvalidInput
-from ams.client.wire.call import Call, json_body, reader
+from ams.client.wire.call import Call, reader
 from ams.wire.authn import *
 from ams.wire.base import Request
 
@@ -43,7 +43,7 @@ def _call(
         if not name or name in (".", "..") or "/" in name:
             raise InvalidInput(f"Invalid {variable} name", 400, "BAD REQUEST")
         segments.append(quote(name, safe=""))
-    content = None if body is None else json_body(body)
+    content = None if body is None else msgspec.json.encode(body)
     read = reader(kind)  # type: ignore[arg-type]  # a type is hashable
     successes = _SUCCESSES.get(method, frozenset({200}))
     return Call(method, _VARIABLE.sub("%s", path) % tuple(segments), read, content, query or {}, successes=successes)

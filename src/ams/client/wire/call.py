@@ -69,16 +69,9 @@ class Call(Generic[T]):
 @functools.cache
 def reader(kind: type[T]) -> Callable[[bytes], T]:
     """Return the decoder of a JSON body into `kind`, a struct of the wire; `NoneType` for an empty answer."""
-    return cast("Callable[[bytes], T]", nothing) if kind is NoneType else msgspec.json.Decoder(kind).decode
-
-
-def nothing(_body: bytes) -> None:
-    """Decode an empty answer: zero bytes or `{}`."""
-
-
-def json_body(content: object) -> bytes:
-    """Encode the body of a request."""
-    return msgspec.json.encode(content)
+    if kind is NoneType:
+        return cast("Callable[[bytes], T]", lambda _: None)  # zero bytes or `{}`
+    return msgspec.json.Decoder(kind).decode
 
 
 def page(size: int, token: str) -> dict[str, str]:
@@ -112,7 +105,7 @@ def call_of(
         repeatable: As of a `Call`.
     """
     method, path, kinds = _request_of(action)
-    content = body if body is None or isinstance(body, bytes) else json_body(body)
+    content = body if body is None or isinstance(body, bytes) else msgspec.json.encode(body)
     read = reader(answer)  # type: ignore[arg-type]  # a type is hashable
     segments = [quote(check_name(kind, name, action), safe="") for kind, name in zip(kinds, names, strict=True)]
     return Call(method, path % tuple(segments), read, content, query or {}, headers or {}, repeatable)

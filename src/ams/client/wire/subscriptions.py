@@ -10,59 +10,32 @@ from typing import Any
 import msgspec
 
 from ams.client.wire.call import Call, call_of, check_name, page
+from ams.wire import push as delivery
+from ams.wire import subscriptions as wire
 from ams.wire.messages import AckBody, PullBody, Received
 from ams.wire.projects import AccessListChange, Acl, NewAccessList
-from ams.wire.push import (
-    MAX_STATES,
-    BeatBody,
-    DeadLetter,
-    Lease,
-    NewPushConfig,
-    NewSecret,
-    PushConfigBody,
-    PushReport,
-    SecretRotation,
-    WorkerState,
-)
-from ams.wire.push import PushTarget as TypedTarget
 from ams.wire.service import Diagnosis
-from ams.wire.subscriptions import (
-    AckDeadline,
-    Nack,
-    NewOffset,
-    NewSnapshot,
-    NewSubscription,
-    OffsetAt,
-    Offsets,
-    ParallelOptions,
-    Seek,
-    Snapshot,
-    Snapshots,
-    SubscriptionChanges,
-)
-from ams.wire.subscriptions import Subscription as TypedSubscription
-from ams.wire.subscriptions import Subscriptions as TypedSubscriptions
 
 
-class Subscription(TypedSubscription, frozen=True):
+class Subscription(wire.Subscription, frozen=True):
     """A subscription with a raw push configuration: the original service leaves out fields."""
 
     push_config: dict[str, Any]  # type: ignore[assignment]
 
 
-class Subscriptions(TypedSubscriptions, frozen=True):
+class Subscriptions(wire.Subscriptions, frozen=True):
     """A page of subscriptions, newest first."""
 
     subscriptions: Sequence[Subscription]
 
 
-class PushTarget(TypedTarget, frozen=True):
+class PushTarget(delivery.PushTarget, frozen=True):
     """A subscription to deliver, with a raw push configuration."""
 
     push_config: dict[str, Any]  # type: ignore[assignment]
 
 
-class PushLease(Lease, frozen=True):
+class PushLease(delivery.Lease, frozen=True):
     """Lease of deliveries, for so many seconds from the request; `targets` None: as in the previous lease."""
 
     targets: Sequence[PushTarget] | None = None
@@ -77,11 +50,11 @@ get_subscription_acl = partial(call_of, "subscriptions:acl", Acl)
 """Get the users who may consume."""
 verify_push_endpoint = partial(call_of, "subscriptions:verifyPushEndpoint", NoneType)
 """Verify the push endpoint by its verification hash; delivery begins after that."""
-get_offsets = partial(call_of, "subscriptions:offsets", Offsets)
+get_offsets = partial(call_of, "subscriptions:offsets", wire.Offsets)
 """Get the subscription's offset and the bounds of its topic."""
 diagnose = partial(call_of, "subscriptions:doctor", Diagnosis)
 """Diagnose why no messages arrive."""
-get_push_status = partial(call_of, "subscriptions:pushStatus", PushReport)
+get_push_status = partial(call_of, "subscriptions:pushStatus", delivery.PushReport)
 """Get the push status of a subscription; `Conflict` for a pull subscription."""
 
 
@@ -96,8 +69,8 @@ def create_subscription(
     topic: str,
     *,
     ack_deadline: int | None = None,
-    push: PushConfigBody | None = None,
-    parallel: ParallelOptions | None = None,
+    push: delivery.PushConfigBody | None = None,
+    parallel: wire.ParallelOptions | None = None,
 ) -> Call[Subscription]:
     """Subscribe to a topic of the project, from its end on; the deadline in seconds, absent = the service's 10.
 
@@ -105,11 +78,11 @@ def create_subscription(
     """
     reference = f"projects/{project}/topics/{check_name('topic', topic)}"
     options = {} if parallel is None else {"type": "parallel", **msgspec.structs.asdict(parallel)}
-    body = NewSubscription(topic=reference, ack_deadline_seconds=ack_deadline, push_config=push, **options)
+    body = wire.NewSubscription(topic=reference, ack_deadline_seconds=ack_deadline, push_config=push, **options)
     return call_of("subscriptions:create", Subscription, project, subscription, body=body)
 
 
-def update_subscription(project: str, subscription: str, changes: SubscriptionChanges) -> Call[Subscription]:
+def update_subscription(project: str, subscription: str, changes: wire.SubscriptionChanges) -> Call[Subscription]:
     """Change options of a parallel subscription; None resets an option to its default."""
     return call_of("subscriptions:update", Subscription, project, subscription, body=changes)
 
@@ -129,19 +102,19 @@ def modify_subscription_acl(project: str, subscription: str, users: Sequence[str
 
 def modify_ack_deadline(project: str, subscription: str, seconds: int) -> Call[None]:
     """Change the ack deadline, 0 to 600 seconds after a pull."""
-    return call_of("subscriptions:modifyAckDeadline", NoneType, project, subscription, body=AckDeadline(seconds))
+    return call_of("subscriptions:modifyAckDeadline", NoneType, project, subscription, body=wire.AckDeadline(seconds))
 
 
-def modify_push_config(project: str, subscription: str, push: PushConfigBody | None) -> Call[None]:
+def modify_push_config(project: str, subscription: str, push: delivery.PushConfigBody | None) -> Call[None]:
     """Replace the push configuration; None makes it a pull subscription."""
-    body = NewPushConfig(push or PushConfigBody())
+    body = delivery.NewPushConfig(push or delivery.PushConfigBody())
     return call_of("subscriptions:modifyPushConfig", NoneType, project, subscription, body=body)
 
 
-def rotate_push_secret(project: str, subscription: str, *, keep_seconds: int | None = None) -> Call[NewSecret]:
+def rotate_push_secret(project: str, subscription: str, *, keep_seconds: int | None = None) -> Call[delivery.NewSecret]:
     """Get a new signing secret; the previous one stays valid for `keep_seconds`, default the service's day."""
-    body = SecretRotation(keep_seconds)
-    return call_of("subscriptions:rotatePushSecret", NewSecret, project, subscription, body=body)
+    body = delivery.SecretRotation(keep_seconds)
+    return call_of("subscriptions:rotatePushSecret", delivery.NewSecret, project, subscription, body=body)
 
 
 def dead_letter(
@@ -152,18 +125,18 @@ def dead_letter(
     Of a parallel subscription: note that a message has failed. It comes again after `wait` milliseconds, unless the
     subscription says how long.
     """
-    body = DeadLetter(ack_id, reason, attempts, status, wait)
+    body = delivery.DeadLetter(ack_id, reason, attempts, status, wait)
     return call_of("subscriptions:deadLetter", NoneType, project, subscription, body=body, repeatable=True)
 
 
-def time_to_offset(project: str, subscription: str, moment: datetime) -> Call[OffsetAt]:
+def time_to_offset(project: str, subscription: str, moment: datetime) -> Call[wire.OffsetAt]:
     """Ask for the first message published at `moment` (with a time zone) or later; `Conflict` when there is none."""
-    return call_of("subscriptions:timeToOffset", OffsetAt, project, subscription, query={"time": zulu(moment)})
+    return call_of("subscriptions:timeToOffset", wire.OffsetAt, project, subscription, query={"time": zulu(moment)})
 
 
 def modify_offset(project: str, subscription: str, offset: int) -> Call[None]:
     """Move the subscription: back to replay, forward to skip."""
-    return call_of("subscriptions:modifyOffset", NoneType, project, subscription, body=NewOffset(offset))
+    return call_of("subscriptions:modifyOffset", NoneType, project, subscription, body=wire.NewOffset(offset))
 
 
 def seek(
@@ -173,15 +146,15 @@ def seek(
     offset: int | None = None,
     time: datetime | None = None,
     snapshot: str | None = None,
-) -> Call[Offsets]:
+) -> Call[wire.Offsets]:
     """Move the subscription in one step: to `offset`, to the first message published at `time` or later, or, a parallel
     one, to where it stood when `snapshot` was made.
 
     Give one of them; a time has a time zone. One before the oldest kept message leads to that one, one after the
     last to the end.
     """
-    body = Seek(zulu(time) if time else None, offset, snapshot)
-    return call_of("subscriptions:seek", Offsets, project, subscription, body=body)
+    body = wire.Seek(zulu(time) if time else None, offset, snapshot)
+    return call_of("subscriptions:seek", wire.Offsets, project, subscription, body=body)
 
 
 def pull(project: str, subscription: str, *, max_messages: int = 1, wait: bool = True) -> Call[Received]:
@@ -211,19 +184,19 @@ def nack(
     Absent = as its retry policy says. It counts as a failure, unless they have not `failed`: then there is no delay.
     Asked again, the ids come too late.
     """
-    body = Nack(list(ack_ids), delay, None if failed else False)
+    body = wire.Nack(list(ack_ids), delay, None if failed else False)
     return call_of("subscriptions:nack", NoneType, project, subscription, body=body, repeatable=True)
 
 
 def extend(project: str, subscription: str, ack_ids: Sequence[str], seconds: int) -> Call[None]:
     """Extend leases of a parallel subscription to end so many seconds from now, 0 to 600; 0 releases them."""
-    body = AckDeadline(seconds, list(ack_ids))
+    body = wire.AckDeadline(seconds, list(ack_ids))
     return call_of("subscriptions:modifyAckDeadline", NoneType, project, subscription, body=body, repeatable=True)
 
 
 def extend_leases(project: str, subscription: str, ack_ids: Sequence[str], seconds: int) -> Call[None]:
     """Do what `extend` does, for a worker that delivers."""
-    body = AckDeadline(seconds, list(ack_ids))
+    body = wire.AckDeadline(seconds, list(ack_ids))
     return call_of("subscriptions:extendLeases", NoneType, project, subscription, body=body, repeatable=True)
 
 
@@ -241,7 +214,7 @@ def lease_push(
     holder: str,
     held: Sequence[str],
     *,
-    states: Mapping[str, WorkerState] | None = None,
+    states: Mapping[str, delivery.WorkerState] | None = None,
     leaving: bool = False,
     version: str = "",
 ) -> Call[PushLease]:
@@ -250,24 +223,24 @@ def lease_push(
     `holder` is a name of its own (at most 64 letters, digits, `.`, `_`, `:` and `-`), another one at each start;
     `states` are how deliveries go, of which the first `MAX_STATES` are sent; `version` is that of the targets it has.
     """
-    first = dict(islice((states or {}).items(), MAX_STATES))
-    body = BeatBody(holder, list(held), first, leaving, version)
+    first = dict(islice((states or {}).items(), delivery.MAX_STATES))
+    body = delivery.BeatBody(holder, list(held), first, leaving, version)
     return call_of("push:lease", PushLease, body=body)
 
 
-def list_snapshots(project: str, *, page_size: int = 0, page_token: str = "") -> Call[Snapshots]:
+def list_snapshots(project: str, *, page_size: int = 0, page_token: str = "") -> Call[wire.Snapshots]:
     """Ask for the snapshots of a project."""
-    return call_of("snapshots:list", Snapshots, project, query=page(page_size, page_token))
+    return call_of("snapshots:list", wire.Snapshots, project, query=page(page_size, page_token))
 
 
-get_snapshot = partial(call_of, "snapshots:show", Snapshot)
+get_snapshot = partial(call_of, "snapshots:show", wire.Snapshot)
 """Ask for one snapshot; `NotFound` when it has expired."""
 
 
-def create_snapshot(project: str, snapshot: str, subscription: str) -> Call[Snapshot]:
+def create_snapshot(project: str, snapshot: str, subscription: str) -> Call[wire.Snapshot]:
     """Make a snapshot of a parallel subscription's position."""
-    body = NewSnapshot(check_name("subscription", subscription))
-    return call_of("snapshots:create", Snapshot, project, snapshot, body=body)
+    body = wire.NewSnapshot(check_name("subscription", subscription))
+    return call_of("snapshots:create", wire.Snapshot, project, snapshot, body=body)
 
 
 delete_snapshot = partial(call_of, "snapshots:delete", NoneType)

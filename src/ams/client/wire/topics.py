@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from ams.client.wire.call import Call, call_of, check_name, json_body, non_empty, page
+from ams.client.wire.call import Call, call_of, check_name, non_empty, page
 from ams.client.wire.subscriptions import zulu
 from ams.wire.messages import Message, Published, ReadMessage
 from ams.wire.projects import *
@@ -111,7 +111,7 @@ def publish(project: str, topic: str, messages: Sequence[Message], *, key: str =
     the same messages under the same key with the ids of the first time and stores nothing; other messages are a
     `Conflict`.
     """
-    return publish_encoded(project, topic, json_body({"messages": list(messages)}), key=key)
+    return publish_encoded(project, topic, msgspec.json.encode({"messages": list(messages)}), key=key)
 
 
 def publish_encoded(project: str, topic: str, body: bytes, *, key: str = "") -> Call[Published]:

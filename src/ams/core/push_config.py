@@ -144,21 +144,18 @@ def _requested_config(
         return PushConfig(
             HTTP_ENDPOINT, asked.endpoint, header_type=DISABLED, retry_period=GOOGLE_PERIOD, verified=True, google=form
         )
-    asked = _with_type(asked)
+    if not asked.type:  # which the official client library omits (push contract 13.5)
+        asked = replace(asked, type=HTTP_ENDPOINT if asked.endpoint else MATTERMOST if asked.mattermost_url else "")
     for check in checks:
         check(asked)
-    _check_extensions(asked, parallel)
+    # Fields beyond the contract come after those of the contract. The topic is not looked up.
+    refuse_if(not 0 <= asked.max_delivery_attempts <= MAX_ATTEMPTS, BAD_ATTEMPTS)
+    refuse_if(asked.max_delivery_attempts and not asked.dead_letter_topic, NO_DEAD_LETTER_TOPIC)
+    refuse_if(not 0 <= asked.max_outstanding <= MAX_OUTSTANDING, BAD_OUTSTANDING)
+    refuse_if(asked.max_outstanding and not parallel, NOT_PARALLEL)
+    refuse_if(asked.dead_letter_topic and parallel, PARALLEL_DEAD_LETTERS)
     # Google's form has no proof of ownership, so its verification is not kept.
     return _stored_config(existing if existing is not None and existing.google is None else None, asked, secret)
-
-
-def _with_type(asked: AskedPush) -> AskedPush:
-    """Add the type, which the official client library omits (push contract 13.5)."""
-    if asked.type:
-        return asked
-    if asked.endpoint:
-        return replace(asked, type=HTTP_ENDPOINT)
-    return replace(asked, type=MATTERMOST) if asked.mattermost_url else asked
 
 
 def _check_target(asked: AskedPush) -> None:
@@ -176,15 +173,6 @@ def _check_target(asked: AskedPush) -> None:
 
 def _check_retry(asked: AskedPush) -> None:
     refuse_if(asked.retry_policy not in ("", *_PERIODS), BAD_RETRY)
-
-
-def _check_extensions(asked: AskedPush, parallel: bool) -> None:
-    """Check fields beyond the contract, after those of the contract. Does not look up the topic."""
-    refuse_if(not 0 <= asked.max_delivery_attempts <= MAX_ATTEMPTS, BAD_ATTEMPTS)
-    refuse_if(asked.max_delivery_attempts and not asked.dead_letter_topic, NO_DEAD_LETTER_TOPIC)
-    refuse_if(not 0 <= asked.max_outstanding <= MAX_OUTSTANDING, BAD_OUTSTANDING)
-    refuse_if(asked.max_outstanding and not parallel, NOT_PARALLEL)
-    refuse_if(asked.dead_letter_topic and parallel, PARALLEL_DEAD_LETTERS)
 
 
 def _stored_config(existing: PushConfig | None, asked: AskedPush, secret: Secret) -> PushConfig:

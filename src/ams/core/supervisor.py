@@ -189,14 +189,9 @@ class Ticker:
         self._part, self._work, self._put_off, self._retry_seconds = part, work, put_off, retry_seconds
         self._has_last = has_last
         self._soon = asyncio.Event()
-        self._closing = False
+        self.is_over = False  # True: closed
         self._supervisor = Supervisor()
         self._task: asyncio.Task[None] | None = None
-
-    @property
-    def is_over(self) -> bool:
-        """Return whether the work is closed."""
-        return self._closing
 
     async def start(self, supervisor: Supervisor) -> None:
         """Start with a pause, or with a round after `soon`."""
@@ -209,7 +204,7 @@ class Ticker:
 
     def cancel(self) -> None:
         """Stop the work at once, also within a round."""
-        self._closing = True
+        self.is_over = True
         if self._task is not None:
             self._task.cancel()
 
@@ -217,7 +212,7 @@ class Ticker:
         """Stop the work and wait until it has ended."""
         if not self._has_last:
             self.cancel()
-        self._closing = True
+        self.is_over = True
         self._soon.set()
         if self._task is not None:
             await asyncio.wait((self._task,))
@@ -230,7 +225,7 @@ class Ticker:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await self._soon.wait()
-            if self._closing:
+            if self.is_over:
                 return
             self._soon.clear()
             is_done = await self._run_round()
@@ -273,19 +268,14 @@ class FairQueue:
 
     def _next(self) -> None:
         self._passed += 1
-        if self._passed >= self._every and (turn := self._take_first()) is not None:
-            turn.set_result(None)
-            self._passed = 0
+        while self._waiting and self._passed >= self._every:
+            turn = pop_in_turn(self._waiting)
+            if not turn.done():  # its caller was not cancelled
+                turn.set_result(None)
+                self._passed = 0
         self._is_due = bool(self._waiting) or self._passed < self._every - 1
         if self._is_due:
             asyncio.get_running_loop().call_soon(self._next)
-
-    def _take_first(self) -> asyncio.Future[None] | None:
-        while self._waiting:
-            turn = pop_in_turn(self._waiting)
-            if not turn.done():  # its caller was not cancelled
-                return turn
-        return None
 
 
 def pop_in_turn(waiting: OrderedDict[Hashable, deque[T]]) -> T:

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 from ams.access.admission import Admission, Caller, bearer_of
 from ams.access.rates import QuotaSlots, Rates
-from ams.core.ack_ids import AckIds
 from ams.core.errors import NotAuthenticated, OwnedElsewhere
 from ams.core.names import ProjectName, SubscriptionName, TopicName, ack_prefix, checked_name, checked_resource_name
 from ams.http import messages
@@ -324,27 +323,20 @@ class FastRoutes:
         except NotOnLane:
             return await self._pull_later(call, subscription, body)
 
-    def _give(
+    async def _give(
         self, subscription: Subscription, project: str, caller: Caller, body: bytes, _: str | None = None
-    ) -> Work:
+    ) -> bytes:
         """Return available messages. Raises `NotOnLane` if there are none and the client waits."""
+        wanted, wait = messages.pull_request(body)
         if subscription.parallel is None:
-            return self._hand_out(subscription, project, body)
-        return self._lease(subscription, project, caller, body)
-
-    async def _hand_out(self, subscription: Subscription, project: str, body: bytes) -> bytes:
-        wanted, wait = messages.pull_request(body)
-        stored = await self._deliverer.pull(subscription, wanted, wait=wait, project=project)
-        if wait and not stored:
-            raise NotOnLane
-        return messages.pull_answer(ack_prefix(project, subscription.name), stored)
-
-    async def _lease(self, subscription: Subscription, project: str, caller: Caller, body: bytes) -> bytes:
-        wanted, wait = messages.pull_request(body)
-        lots = await self._puller.pull(subscription, wanted, holder=holder_of(caller), held_for=project, wait=wait)
-        if wait and not lots:
-            raise NotOnLane
-        return messages.lease_answer(ack_prefix(project, subscription.name), lots)
+            stored = await self._deliverer.pull(subscription, wanted, wait=wait, project=project)
+            if stored or not wait:
+                return messages.pull_answer(ack_prefix(project, subscription.name), stored)
+        else:
+            lots = await self._puller.pull(subscription, wanted, holder=holder_of(caller), held_for=project, wait=wait)
+            if lots or not wait:
+                return messages.lease_answer(ack_prefix(project, subscription.name), lots)
+        raise NotOnLane
 
     async def _pull_later(self, call: HotCall, subscription: Subscription, body: bytes) -> bytes:
         """Wait for messages, timeout or disconnect; check rights after each wait."""
@@ -384,26 +376,22 @@ class FastRoutes:
                 subscription = await self._deliverer.to_acknowledge(caller, SubscriptionName(call.name))
                 act = partial(self._take_each, subscription, prefix)
                 self._remember(call, act, waits_once=self._forwarder is None)
-                take = partial(self._take_each_id, subscription, each)
+                acknowledge = partial(self._settler.acknowledge, subscription, each)
                 if self._forwarder is None:
-                    return await take()
-                answer = await self._forwarder.run(take, call.scope, lambda: body)
-                return answer if isinstance(answer, bytes) else answer.body
+                    await acknowledge()
+                    return b"{}"
+                answer = await self._forwarder.run(acknowledge, call.scope, lambda: body)
+                return b"{}" if answer is None else answer.body
             ids = await self._messages.ack_ids(prefix, body, project=call.project)
             subscription = await self._deliverer.to_acknowledge(caller, SubscriptionName(call.name))
             self._remember(call, partial(self._take, subscription, prefix))
-            return await self._take_ids(subscription, prefix, ids)
+            await self._deliverer.acknowledge(subscription, messages.ack_numbers(prefix, ids))
+            return b"{}"
 
-    def _take(self, subscription: Subscription, prefix: str, body: bytes, _: str | None) -> Work:
-        return self._take_ids(subscription, prefix, messages.ack_ids(body))
-
-    async def _take_ids(self, subscription: Subscription, prefix: str, ids: list[str] | None) -> bytes:
-        await self._deliverer.acknowledge(subscription, messages.ack_numbers(prefix, ids))
+    async def _take(self, subscription: Subscription, prefix: str, body: bytes, _: str | None) -> bytes:
+        await self._deliverer.acknowledge(subscription, messages.ack_numbers(prefix, messages.ack_ids(body)))
         return b"{}"
 
-    def _take_each(self, subscription: Subscription, prefix: str, body: bytes, _: str | None) -> Work:
-        return self._take_each_id(subscription, messages.each_ack_id(prefix, body))
-
-    async def _take_each_id(self, subscription: Subscription, ids: AckIds) -> bytes:
-        await self._settler.acknowledge(subscription, ids)
+    async def _take_each(self, subscription: Subscription, prefix: str, body: bytes, _: str | None) -> bytes:
+        await self._settler.acknowledge(subscription, messages.each_ack_id(prefix, body))
         return b"{}"

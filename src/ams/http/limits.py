@@ -209,7 +209,7 @@ class Bodies:
 
     def hold_body(self, body: bytes, holders: Holders = ("",)) -> contextlib.AbstractContextManager[None]:
         """Count a body during its work, because waiting for the disk takes memory too. Notes a refusal."""
-        return self._hold(len(body), holders)
+        return _HeldBody(self._share, self._refused, holders, len(body)) if len(body) > UNPACED_BYTES else _NO_HOLD
 
     def count_request(self, size: int, holders: Holders = ("",)) -> contextlib.AbstractContextManager[None]:
         """Count a request during its work. Raises `Overloaded` if it would leave less memory than it takes."""
@@ -241,13 +241,23 @@ class Bodies:
             self.release(arriving)
 
     def grow(self, arriving: ArrivingBody, size: int) -> None:
-        """Count the present size of a body, and free memory. Raises `Overloaded` if this body must go."""
+        """Count the present size of a body. While memory is short, end the largest body of the largest holder.
+
+        Raises `Overloaded` if that is this body, or if the holder's bodies are being stored already.
+        """
         if size <= MAX_UNCOUNTED_BYTES or arriving.is_ended:
             return
         self._arriving.add(arriving)
         self._share.add(size - arriving.size, *arriving.holders)
         arriving.size = size
-        self._free_memory(arriving)
+        while self._share.used > self._share.capacity:
+            largest = self._share.largest_holder()
+            of_largest = [each for each in self._arriving if largest in each.holders]
+            ended = max(of_largest, key=lambda each: (each.size, each is arriving), default=arriving)
+            if ended is arriving:
+                raise Overloaded(_TOO_MANY)
+            ended.end()
+            self.release(ended)
 
     def keep(self, arriving: ArrivingBody) -> None:
         """Count a complete body until `release`; it is not ended any more."""
@@ -256,23 +266,6 @@ class Bodies:
     def release(self, arriving: ArrivingBody) -> None:
         """Stop counting a body."""
         self._arriving.discard(arriving)
-        self._uncount(arriving)
-
-    def _free_memory(self, arriving: ArrivingBody) -> None:
-        """While memory is short, end the largest body of the largest holder.
-
-        Raises `Overloaded` if that is the arriving body, or if the holder's bodies are being stored already.
-        """
-        while self._share.used > self._share.capacity:
-            largest = self._share.largest_holder()
-            of_largest = [each for each in self._arriving if largest in each.holders and each.size]
-            ended = max(of_largest, key=lambda each: (each.size, each is arriving), default=arriving)
-            if ended is arriving:
-                raise Overloaded(_TOO_MANY)
-            ended.end()
-            self._uncount(ended)
-
-    def _uncount(self, arriving: ArrivingBody) -> None:
         self._share.add(-arriving.size, *arriving.holders)
         arriving.size = 0
 

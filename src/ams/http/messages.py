@@ -47,7 +47,6 @@ _VALID_KEY = re.compile(rb"[ -~]{1,255}")  # valid keys; the parser has cut off 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 _IDS_PER_YIELD = 4096  # ack ids of a big body parsed between two yields to the event loop
 _WORKER_SECONDS = 10.0  # for a worker to parse a body; after that it is parsed here
-_ORDERING_KEY = b'"orderingKey"'
 _COUNTS = struct.Struct("<QQQQ")
 """Of a `Batch`: bytes of the fragments and of the largest of them, data bytes, messages that are not base64."""
 _ids: Callable[[memoryview], list[str] | None] = msgspec.msgpack.Decoder(list[str] | None).decode
@@ -262,10 +261,8 @@ def _read_usual(body: bytes) -> Batch | None:
     try:
         return batch_of_base64(_usual_body(body).messages or ())
     except (ValueError, RecursionError):
-        return _read_keyed(body) if _ORDERING_KEY in body else None
-
-
-def _read_keyed(body: bytes) -> Batch | None:
+        if b'"orderingKey"' not in body:
+            return None
     try:
         return batch_of_base64_and_keys(_keyed_body(body).messages or ())
     except (ValueError, RecursionError):

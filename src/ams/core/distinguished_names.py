@@ -27,7 +27,6 @@ _OIDS = {
 """Labels of the attributes in the normal form, by OID and label."""
 _ESCAPED_LABELS = ("SERIALNUMBER", "CN", "OU", "O", "POSTALCODE", "STREET", "L", "ST", "C")
 """Attributes between `E` and `DC`, in this order; only these are escaped."""
-_SINGLE_VALUED = frozenset({"SERIALNUMBER", "CN"})  # the last value counts; an empty one is dropped
 _SPELLINGS = {label.lower(): label for label in _OIDS.values()} | {
     "emailaddress": "E", "email": "E",
     "commonname": "CN",
@@ -90,7 +89,7 @@ def _normal_form(attributes: Iterable[Attribute]) -> str:
     values: dict[str, list[str]] = {}
     for label, value in attributes:
         values.setdefault(label, []).append(value)
-    for label in _SINGLE_VALUED & values.keys():
+    for label in {"SERIALNUMBER", "CN"} & values.keys():  # the last value counts; an empty one is dropped
         values[label] = values[label][-1:] if values[label][-1] else []
     parts = [_part(label, values[label], _escape) for label in _ESCAPED_LABELS if label in values]
     middle = ",".join(part for part in parts if part)

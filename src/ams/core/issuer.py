@@ -261,8 +261,8 @@ def _check_rule(rule: RoleRule) -> None:
     refuse_if(not is_name(rule.project), "Invalid project name")
     refuse_if(not rule.roles, f"A rule for roles in {rule.project} has none")
     for role in rule.roles:
-        if role not in ROLES:
-            raise InvalidInput(f"invalid role: {role[:MAX_TEXT_LENGTH]}" if role.isprintable() else "invalid role")
+        shown = f"invalid role: {role[:MAX_TEXT_LENGTH]}" if role.isprintable() else "invalid role"
+        refuse_if(role not in ROLES, shown)
 
 
 def _check_texts(what: str, texts: tuple[str, ...], most: int) -> None:

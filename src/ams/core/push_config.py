@@ -189,13 +189,8 @@ def _stored_config(existing: PushConfig | None, asked: AskedPush, secret: Secret
         max_outstanding=asked.max_outstanding,
     )
     if asked.type == MATTERMOST:
-        return replace(
-            common,
-            verified=True,
-            mattermost_url=asked.mattermost_url,
-            mattermost_username=asked.mattermost_username,
-            mattermost_channel=asked.mattermost_channel,
-        )
+        url, user, channel = asked.mattermost_url, asked.mattermost_username, asked.mattermost_channel
+        return replace(common, verified=True, mattermost_url=url, mattermost_username=user, mattermost_channel=channel)
     same = existing is not None and existing.type == HTTP_ENDPOINT and existing.endpoint == asked.endpoint
     header_type, header_value = _header(existing, asked.header_type, secret)
     return replace(

@@ -10,7 +10,6 @@ import msgspec
 from ams.core.errors import ChangedMeanwhile, refuse_if
 
 _TAGS = re.compile(r"[ \t]*(?:W/)?\"[!#-~\x80-\xff]*\"[ \t]*")
-_WEAK = "W/"
 
 
 def version_of(state: object) -> str:
@@ -48,4 +47,4 @@ def read_if_match(header: str) -> Precondition:
     tags = header.split(",")
     refuse_if(not all(map(_TAGS.fullmatch, tags)), 'If-Match should be * or an ETag as it was answered, such as "5f1e"')
     texts = [tag.strip() for tag in tags]
-    return Precondition(frozenset(text.strip('"') for text in texts if not text.startswith(_WEAK)))
+    return Precondition(frozenset(text.strip('"') for text in texts if not text.startswith("W/")))

@@ -19,12 +19,10 @@ from ams.core.errors import BadDocument
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 60
 
-_NULLS = ("", "~", "null", "Null", "NULL")
 _BOOLEANS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
 _INTEGER = re.compile(r"[-+]?\d+", re.ASCII)
 _FRACTION = re.compile(r"[-+]?(\.\d+|\d+(\.\d*)?)([eE][-+]?\d+)?", re.ASCII)
 _NOT_IN_JSON = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
-_MIN_INTEGER, _MAX_INTEGER = -(2**63), 2**64 - 1
 _MAX_DIGITS = 25
 
 
@@ -59,11 +57,10 @@ class Value:
     @property
     def is_null(self) -> bool:
         """Return whether the value is null."""
-        return self._is_plain and self.node.value in _NULLS
+        return self._is_plain and self.node.value in ("", "~", "null", "Null", "NULL")
 
     @property
     def _is_plain(self) -> bool:
-        """Whether it is a plain scalar, which may be a number, a boolean or null."""
         return isinstance(self.node, yaml.ScalarNode) and not self.node.style
 
     @property
@@ -145,7 +142,7 @@ class Value:
         if not (_FRACTION.fullmatch(text) or _NOT_IN_JSON.fullmatch(text)):
             return text
         whole = _INTEGER.fullmatch(text)
-        if whole and len(text) < _MAX_DIGITS and _MIN_INTEGER <= int(text) <= _MAX_INTEGER:
+        if whole and len(text) < _MAX_DIGITS and -(2**63) <= int(text) < 2**64:
             return int(text)
         if not whole and not _NOT_IN_JSON.fullmatch(text) and math.isfinite(float(text)):
             return float(text)

@@ -21,7 +21,6 @@ T = TypeVar("T")
 
 _FORWARDED_HEADERS = ("x-api-key", "authorization", "content-type", "accept", "if-match")
 _RETURNED_HEADERS = (b"retry-after", b"www-authenticate", b"etag")
-_PART_OF_MEMORY = 4  # with little memory for answers, a large one is fetched once this part of it is free
 
 logger = structlog.get_logger("ams.http")
 
@@ -63,7 +62,8 @@ class Forwarder:
             if owner.node in asked:
                 known = asked[owner.node]
                 raise owner if known is None else Relayed(known)
-            self._unread.check(project_of(scope), min(most, self._unread.most // _PART_OF_MEMORY))
+            # With little memory for answers, a large one is fetched once a quarter of it is free.
+            self._unread.check(project_of(scope), min(most, self._unread.most // 4))
             answer = asked[owner.node] = await self._ask_owner(owner, scope, body(), left)
             if answer is not None and answer.status == 200:
                 return answer

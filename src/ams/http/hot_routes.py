@@ -135,9 +135,6 @@ class RequestGate:
             self._rates.count(user.id, None)
 
 
-_UNCLEAN_PARTS = ("", ".", "..")  # parts of an unclean path (contract 1.3), not found here
-
-
 class HotCall(NamedTuple):
     """One request on a hot route."""
 
@@ -219,8 +216,8 @@ class FastRoutes:
         if scope["method"] != "POST":
             return None
         parts = scope["path"].split("/")
-        if len(parts) != 6 or parts[1] != "v1" or parts[2] != "projects" or parts[3] in _UNCLEAN_PARTS:
-            return None
+        if len(parts) != 6 or parts[1] != "v1" or parts[2] != "projects" or parts[3] in ("", ".", ".."):
+            return None  # the last is of an unclean path (contract 1.3)
         name, _, verb = parts[5].rpartition(":")
         action = f"{parts[4]}:{verb}"
         handler = self._handlers.get(action)

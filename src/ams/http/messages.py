@@ -11,14 +11,14 @@ import struct
 from array import array
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from itertools import accumulate, pairwise
-from typing import ClassVar, cast
+from typing import ClassVar, Generic, TypeVar, cast
 
 import msgspec
 import pybase64
 
 from ams.core.ack_ids import AckIds, ack_ids_of
 from ams.core.clock import publish_time
-from ams.core.errors import InvalidInput
+from ams.core.errors import InvalidInput, refuse_if
 from ams.core.messages import (
     MAX_ORDERING_KEY,
     Batch,
@@ -41,6 +41,8 @@ from ams.service.parallel.pulls import LeaseBatch
 from ams.wire.base import CamelRequest, Request
 from ams.wire.messages import AckBody, AttributePair, PublishBody, PublishedMessage, PullBody
 from ams.workers import NoWorker, Pool, TaskFailed
+
+M = TypeVar("M")
 
 IDEMPOTENCY_KEY = b"idempotency-key"  # header field with the key of a publish
 _VALID_KEY = re.compile(rb"[ -~]{1,255}")  # valid keys; the parser has cut off blanks around them
@@ -231,12 +233,6 @@ class UsualMessage(CamelRequest, frozen=True, gc=False):
     publish_time: str | None = None
 
 
-class UsualBody(Request, frozen=True):
-    """A `PublishBody` of such messages."""
-
-    messages: list[UsualMessage] | None = None
-
-
 class KeyedMessage(CamelRequest, frozen=True, gc=False):
     """A usual message that may have an ordering key."""
 
@@ -247,14 +243,14 @@ class KeyedMessage(CamelRequest, frozen=True, gc=False):
     publish_time: str | None = None
 
 
-class KeyedBody(Request, frozen=True):
+class BodyOf(Request, Generic[M], frozen=True):
     """A `PublishBody` of such messages."""
 
-    messages: list[KeyedMessage] | None = None
+    messages: list[M] | None = None
 
 
-_usual_body = msgspec.json.Decoder(UsualBody).decode
-_keyed_body = msgspec.json.Decoder(KeyedBody).decode
+_usual_body = msgspec.json.Decoder(BodyOf[UsualMessage]).decode
+_keyed_body = msgspec.json.Decoder(BodyOf[KeyedMessage]).decode
 
 
 def _read_usual(body: bytes) -> Batch | None:
@@ -304,11 +300,9 @@ def idempotency_key(headers: Sequence[tuple[bytes, bytes]]) -> str | None:
     found = [value for name, value in headers if name == IDEMPOTENCY_KEY] if headers else ()
     if not found:
         return None
-    if len(found) > 1:
-        raise InvalidInput("Idempotency-Key is given more than once")
+    refuse_if(len(found) > 1, "Idempotency-Key is given more than once")
     key = found[0].strip(b" \t")
-    if not _VALID_KEY.fullmatch(key):
-        raise InvalidInput("Idempotency-Key must have 1 to 255 visible ASCII characters")
+    refuse_if(not _VALID_KEY.fullmatch(key), "Idempotency-Key must have 1 to 255 visible ASCII characters")
     return key.decode("ascii")
 
 

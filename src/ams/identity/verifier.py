@@ -97,13 +97,10 @@ class Verifier:
     async def _verify_uncached(self, token: str, digest: bytes) -> CachedToken:
         """Verify a JWT by its issuer's keys, any other token by introspection. Raises `TokenRefused`."""
         tokens.refuse_if(not _TOKEN.fullmatch(token), "The token has characters that are in no token")
-        if token.count(".") == 2:
-            return await self._verify_jwt(token, digest)
-        if (issuer := await self.issuers.for_opaque_tokens()) is None:
-            raise TokenRefused("The token is not known here")
-        return await self._introspect(issuer, token, digest, {}, None)
-
-    async def _verify_jwt(self, token: str, digest: bytes) -> CachedToken:
+        if token.count(".") != 2:
+            if (issuer := await self.issuers.for_opaque_tokens()) is None:
+                raise TokenRefused("The token is not known here")
+            return await self._introspect(issuer, token, digest, {}, None)
         header = tokens.header(token)
         if (issuer := await self.issuers.by_url(header.issuer_url)) is None:
             shown = tokens.quote_claim(header.issuer_url)

@@ -6,6 +6,7 @@ Connections beyond them are refused at once. They are counted by reason, and log
 """
 
 import asyncio
+import contextlib
 import ipaddress
 import socket
 import ssl
@@ -125,26 +126,30 @@ class Listener:
         self._loop.add_reader(self._socket.fileno(), self._accept)
 
     def _take(self, sock: socket.socket, client: str) -> None:
-        place = _Place(self._open, client)
+        self._open.add(1, client)
+        place = contextlib.ExitStack()
+        place.callback(self._open.give_back, client)
         tls: dict[str, Any] = {}
         if self._context is not None:
             self._in_handshake.add(1, client)
             tls = {"ssl": self._context, "ssl_handshake_timeout": self.limits.handshake_seconds}
             tls["ssl_shutdown_timeout"] = self.limits.goodbye_seconds
-        factory = partial(self._factory, place.give_back)
+        factory = partial(self._factory, place.close)
         task = self._loop.create_task(self._loop.connect_accepted_socket(factory, sock, **tls))
         self._tasks.add(task)
-        task.add_done_callback(partial(self._end_handshake, sock, place))
+        task.add_done_callback(partial(self._end_handshake, sock, client, place))
 
-    def _end_handshake(self, sock: socket.socket, place: "_Place", task: asyncio.Task[Any]) -> None:
+    def _end_handshake(
+        self, sock: socket.socket, client: str, place: contextlib.ExitStack, task: asyncio.Task[Any]
+    ) -> None:
         self._tasks.discard(task)
         if self._context is not None:
-            self._in_handshake.give_back(place.client)
+            self._in_handshake.give_back(client)
         error = asyncio.CancelledError() if task.cancelled() else task.exception()
         if error is None:
             return
         sock.close()
-        place.give_back()
+        place.close()
         if self._context is not None and isinstance(error, OSError):  # such as TLS errors and timeouts
             self.failed_handshakes += 1
             logger.debug("handshake.failed", listener=self.name, reason=str(error))
@@ -188,20 +193,6 @@ class Listener:
         self._next_report = now + REPORT_SECONDS
         counts = {"open": self._open.used, "refused": self.refused.total()}
         logger.warning("connections.refused", listener=self.name, why=why, **details, **counts)
-
-
-class _Place:
-    __slots__ = ("_among", "client")
-
-    def __init__(self, among: FairShare[str], client: str) -> None:
-        self._among: FairShare[str] | None = among
-        self.client = client
-        among.add(1, client)
-
-    def give_back(self) -> None:
-        among, self._among = self._among, None
-        if among is not None:
-            among.give_back(self.client)
 
 
 def is_within(address: str, networks: Sequence[Network]) -> bool:

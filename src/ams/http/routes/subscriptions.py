@@ -34,7 +34,6 @@ from ams.wire.push import PushConfig
 Default = TypeVar("Default", Milliseconds, None)
 
 _ZULU = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})[T ]([0-9]{2}:[0-9]{2}:[0-9]{2})(?:\.([0-9]{1,9}))?Z")
-_NANOSECONDS_PER_MILLISECOND = 1_000_000
 
 _BAD_TEXT = "Invalid Subscription Arguments"
 _BAD_ACCESS_LIST_TEXT = "Invalid Subscription ACL Arguments"
@@ -84,8 +83,12 @@ class SubscriptionRoutes:
         return _shown(call.project, subscription)
 
     async def subscriptions_update(self, call: Call) -> wire.Subscription:
-        changes = _asked_changes(await call.read(wire.SubscriptionChanges, _BAD_TEXT))
-        return _shown(call.project, await self._subscriptions.change(call.caller, call.subscription, changes))
+        body = await call.read(wire.SubscriptionChanges, _BAD_TEXT)
+        for field in msgspec.structs.fields(body):
+            if field.encode_name in _REFUSED_CHANGES and getattr(body, field.name) is not UNSET:
+                name = field.encode_name
+                raise InvalidInput(f"Field {name} of a subscription {_REFUSED_CHANGES[name]}")
+        return _shown(call.project, await self._subscriptions.change(call.caller, call.subscription, _asked(body)))
 
     async def subscriptions_delete(self, call: Call) -> dict[str, str] | None:
         message = await self._subscriptions.delete(call.caller, call.subscription)
@@ -191,7 +194,7 @@ def zulu_time(text: str) -> Milliseconds:
         seconds = int(datetime.fromisoformat(f"{date}T{time}").replace(tzinfo=UTC).timestamp())
     except ValueError:
         raise InvalidInput("Time is not in valid Zulu format.") from None
-    return Milliseconds(seconds * 1000 + math.ceil(int(fraction.ljust(9, "0")) / _NANOSECONDS_PER_MILLISECOND))
+    return Milliseconds(seconds * 1000 + math.ceil(int(fraction.ljust(9, "0")) / 1_000_000))
 
 
 def _asked_options(body: wire.NewSubscription) -> ParallelOptions | None:
@@ -203,15 +206,6 @@ def _asked_options(body: wire.NewSubscription) -> ParallelOptions | None:
         return None
     is_ordered = body.enable_message_ordering or False
     return ParallelOptions(filter=body.filter or "", enable_message_ordering=is_ordered, **_asked(body))
-
-
-def _asked_changes(body: wire.SubscriptionChanges) -> Changes:
-    """Return the changed options. Raises `InvalidInput` for options that cannot change, and bad spans."""
-    for field in msgspec.structs.fields(body):
-        if field.encode_name in _REFUSED_CHANGES and getattr(body, field.name) is not UNSET:
-            name = field.encode_name
-            raise InvalidInput(f"Field {name} of a subscription {_REFUSED_CHANGES[name]}")
-    return _asked(body)
 
 
 def _asked(body: wire.NewSubscription | wire.SubscriptionChanges) -> Changes:

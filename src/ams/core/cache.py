@@ -73,8 +73,7 @@ class ExpiringCache(Generic[K, V]):
 
     def get(self, key: K) -> V | None:
         """Return an entry and note its use; None if it is absent or expired."""
-        entry = self._entries.get(key)
-        if entry is None:
+        if (entry := self._entries.get(key)) is None:
             return None
         until, value = entry
         if self._now() < until:

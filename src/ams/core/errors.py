@@ -149,10 +149,12 @@ class RateLimited(Overloaded):
 class OwnedElsewhere(Overloaded):
     """Another node owns the subscription; nothing was done. Send the request to that node."""
 
-    def __init__(self, *, subscription: str, node: str, url: str = "", pubsub: str = "") -> None:
+    def __init__(
+        self, message: str = "", *, subscription: str = "", node: str = "", url: str = "", pubsub: str = ""
+    ) -> None:
         """`url` and `pubsub` (HOST:PORT of its Google Pub/Sub port) are addresses of that node; empty: not known."""
         how = "" if url else "; it does not say how it is reached: set node_url on every node"
-        super().__init__(f"Another node works on this subscription now{how}")
+        super().__init__(message or f"Another node works on this subscription now{how}")
         self.subscription, self.node, self.url, self.pubsub = subscription, node, url, pubsub
 
 

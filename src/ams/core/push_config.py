@@ -4,7 +4,7 @@ Only verified configurations are delivered. In the form of Google's Pub/Sub a re
 status counts as a nack (`docs/reference/pubsub.md`).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from urllib.parse import urlsplit
 
@@ -122,21 +122,20 @@ def new_push_config(
     asked: AskedPush, secret: Secret, *, parallel: bool = False, local_http: bool = False
 ) -> PushConfig:
     """Return a new subscription's configuration. Raises `InvalidInput` in the order of HTTP contract 13.2."""
-    return _requested_config(None, asked, secret, (_check_target, _check_retry), parallel, local_http)
+    return _requested_config(None, asked, secret, parallel, local_http, is_new=True)
 
 
 def modify_push_config(
     existing: PushConfig | None, asked: AskedPush, secret: Secret, *, parallel: bool = False, local_http: bool = False
 ) -> PushConfig:
     """Return the configuration that replaces `existing` (HTTP contract 13.3). Checks the retry policy first."""
-    config = _requested_config(existing, asked, secret, (_check_retry, _check_target), parallel, local_http)
+    config = _requested_config(existing, asked, secret, parallel, local_http, is_new=False)
     return replace(config, revision=existing.revision + 1 if existing else 0)
 
 
 def _requested_config(
-    existing: PushConfig | None, asked: AskedPush, secret: Secret, checks: Sequence[Callable[[AskedPush], None]],
-    parallel: bool, local_http: bool,
-) -> PushConfig:  # fmt: skip
+    existing: PushConfig | None, asked: AskedPush, secret: Secret, parallel: bool, local_http: bool, *, is_new: bool
+) -> PushConfig:
     if (form := asked.google) is not None:
         is_permitted = is_https(asked.endpoint) or (local_http and is_local_http(asked.endpoint))
         check_google_form(form, asked.endpoint, is_permitted=is_permitted)
@@ -146,8 +145,10 @@ def _requested_config(
         )
     if not asked.type:  # which the official client library omits (push contract 13.5)
         asked = replace(asked, type=HTTP_ENDPOINT if asked.endpoint else MATTERMOST if asked.mattermost_url else "")
-    for check in checks:
-        check(asked)
+    is_bad_retry = asked.retry_policy not in ("", *_PERIODS)
+    refuse_if(is_bad_retry and not is_new, BAD_RETRY)
+    _check_target(asked)
+    refuse_if(is_bad_retry, BAD_RETRY)
     # Fields beyond the contract come after those of the contract. The topic is not looked up.
     refuse_if(not 0 <= asked.max_delivery_attempts <= MAX_ATTEMPTS, BAD_ATTEMPTS)
     refuse_if(asked.max_delivery_attempts and not asked.dead_letter_topic, NO_DEAD_LETTER_TOPIC)
@@ -169,10 +170,6 @@ def _check_target(asked: AskedPush) -> None:
         refuse_if(has_credentials(asked.mattermost_url), MATTERMOST_CREDENTIALS)
     else:
         raise InvalidInput(BAD_TYPE)
-
-
-def _check_retry(asked: AskedPush) -> None:
-    refuse_if(asked.retry_policy not in ("", *_PERIODS), BAD_RETRY)
 
 
 def _stored_config(existing: PushConfig | None, asked: AskedPush, secret: Secret) -> PushConfig:

@@ -128,8 +128,7 @@ async def run_until_stopped(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, end)
     async with contextlib.AsyncExitStack() as stack:
-        run = await _start_unless_stopped(stop, stack.enter_async_context(start))
-        if run is None:
+        if (run := await _start_unless_stopped(stop, stack.enter_async_context(start))) is None:
             log.info("stopped", reason="asked to stop before it was ready")
             return None
         announce(run)
@@ -142,14 +141,10 @@ async def run_until_stopped(
 
 async def _start_unless_stopped(stop: asyncio.Event, start: Coroutine[Any, Any, T]) -> T | None:
     """Return the result of `start`; None if the stop came first, after undoing the start."""
-    starting, stopping = asyncio.create_task(start), asyncio.create_task(stop.wait())
-    await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
-    stopping.cancel()
-    if not starting.done():
-        starting.cancel()
-        await asyncio.wait({starting})
-        return None
-    return await starting
+    starting = asyncio.create_task(start)
+    run: T | None = (await wait_for_first(starting, stop.wait()))[0]
+    await asyncio.wait({starting})
+    return run
 
 
 def end_within(seconds: float) -> None:

@@ -14,8 +14,7 @@ _TAGS = re.compile(r"[ \t]*(?:W/)?\"[!#-~\x80-\xff]*\"[ \t]*")
 
 def version_of(state: object) -> str:
     """Return the version of a state: equal for equal states, on every node and after a restart."""
-    encoded = msgspec.json.encode(state, order="deterministic")
-    return hashlib.blake2b(encoded, digest_size=12).hexdigest()
+    return hashlib.blake2b(msgspec.json.encode(state, order="deterministic"), digest_size=12).hexdigest()
 
 
 class Precondition(NamedTuple):

@@ -202,7 +202,7 @@ class App:
             read = await self._bodies.read(headers, request.receive, action.most, holders)
             if not action.is_open and time.monotonic() - began > RECHECK_AFTER_SECONDS:
                 await self._gate.admit_again(action.name, names, headers, query)
-            holding.enter_context(self._bodies.hold_body(read, holders))
+            holding.enter_context(self._bodies.hold_body(len(read), holders))
             return read
 
         def leave_unrecorded() -> None:

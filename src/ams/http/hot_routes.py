@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from ams.access.admission import Admission, Caller, bearer_of
 from ams.access.rates import QuotaSlots, Rates
-from ams.core.errors import NotAuthenticated, OwnedElsewhere
+from ams.core.errors import AmsError, NotAuthenticated, OwnedElsewhere
 from ams.core.names import ProjectName, SubscriptionName, TopicName, ack_prefix, checked_name, checked_resource_name
 from ams.http import messages
 from ams.http.asgi import Header, Receive, query_value
@@ -105,9 +105,11 @@ class RequestGate:
         return await self._admission.admit(action, self.token(headers, query), place, names)
 
     async def name(self, headers: list[Header], query: bytes) -> str:
-        """Return the name of the token's user, with any roles; empty without a known user."""
-        principal = await self._admission.user_of(self.token(headers, query))
-        return principal.name if principal else ""
+        """Return the name of the token's user, with any roles; empty if it is not known, or the registry is down."""
+        with contextlib.suppress(AmsError):
+            principal = await self._admission.user_of(self.token(headers, query))
+            return principal.name if principal else ""
+        return ""
 
     def cached_caller(self, headers: list[Header], query: bytes) -> str | None:
         """Return the cached result of `who`, or None if it is not cached. Raises `TokenRefused`."""
@@ -280,7 +282,7 @@ class FastRoutes:
         # A topic's schema refuses data that is not base64 itself, with its own text (contract 15.3).
         act = partial(self._store, topic, call.project, not is_strict or topic.schema is not None)
         self._remember(call, act if topic.schema is None else partial(self._store_allowed, topic, topic.schema))
-        with self.bodies.hold_body(body, call.holders):
+        with self.bodies.hold_body(len(body), call.holders):
             return await act(body, key)
 
     async def _store_allowed(self, topic: Topic, schema: AttachedSchema, body: bytes, key: str | None) -> bytes:
@@ -305,8 +307,7 @@ class FastRoutes:
         body = await self.bodies.read(call.scope["headers"], call.receive, SMALL_BODY)
         if time.monotonic() - began > RECHECK_AFTER_SECONDS:
             subscription = await self._to_pull_again(call)
-        act = partial(self._give, subscription, call.project, call.caller)
-        self._remember(call, act, is_pull=True)
+        self._remember(call, partial(self._give, subscription, call.project, call.caller), is_pull=True)
         if subscription.parallel is None or self._forwarder is None:
             return await self._pull_now(call, subscription, body)
         pull_answer, left = partial(self._pull_now, call, subscription, body), partial(watch_disconnect, call.receive)
@@ -367,7 +368,7 @@ class FastRoutes:
         if time.monotonic() - began > RECHECK_AFTER_SECONDS:
             caller = await self._admitted_again(call)
         prefix = ack_prefix(call.project, call.name)
-        with self.bodies.hold_body(body, call.holders):
+        with self.bodies.hold_body(len(body), call.holders):
             if await self._deliverer.is_parallel(caller, SubscriptionName(call.name)):
                 each = await self._messages.each_ack_id(prefix, body)
                 subscription = await self._deliverer.to_acknowledge(caller, SubscriptionName(call.name))

@@ -69,8 +69,7 @@ class Port:
     scheduler: FairScheduler = field(default_factory=FairScheduler)
     connections: set["HttpConnection"] = field(default_factory=set)  # open connections
     exchanges: set[Exchange] = field(default_factory=set)  # in progress, even if their connections are lost
-    # of every answer; replaced by a new list at each change
-    default_headers: list[Header] = field(default_factory=list)
+    default_headers: list[Header] = field(default_factory=list)  # of every answer; a new list at each change
     when_empty: Callable[[], None] = lambda: None  # called when the last connection and exchange have ended
 
     def end_exchange(self, exchange: Exchange) -> None:

@@ -186,8 +186,7 @@ def zulu_time(text: str) -> Milliseconds:
     Fractions of a millisecond are rounded up: times of messages have whole ones, and none before the time is wanted.
     Raises `InvalidInput`.
     """
-    found = _ZULU.fullmatch(text)
-    if found is None:
+    if (found := _ZULU.fullmatch(text)) is None:
         raise InvalidInput("Time is not in valid Zulu format.")
     date, time, fraction = found.groups(default="")
     try:

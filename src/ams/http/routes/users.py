@@ -47,6 +47,9 @@ class UserRoutes:
         self.users_by_uuid = forward(users.by_uuid, "uuid", show=shown_user)
         self.users_refresh_token = forward(users.refresh_token, "user", show=shown_user)
         self.users_delete = forward(users.delete, "user")
+        self.tokens_list = forward(
+            tokens.list, "user", show=lambda found: wire.NamedTokens([*map(_shown_token, found)])
+        )
         self.tokens_show = forward(tokens.show, "user", "token", show=_shown_token)
         self.tokens_revoke = forward(tokens.revoke, "user", "token")
         self.registrations_accept_new_user = forward(registrations.accept, "uuid", show=shown_user)
@@ -65,9 +68,6 @@ class UserRoutes:
 
     async def users_update(self, call: Call) -> wire.User:
         return shown_user(await self._users.update(call.caller, call.user, await _read_details(call)))
-
-    async def tokens_list(self, call: Call) -> wire.NamedTokens:
-        return wire.NamedTokens([_shown_token(each) for each in await self._tokens.list(call.caller, call.user)])
 
     async def tokens_create(self, call: Call) -> wire.Token:
         wanted = _read_new_token(await call.body())

@@ -9,7 +9,6 @@ import json
 import types
 import typing
 from collections.abc import Iterator, Sequence
-from functools import partial
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -33,7 +32,7 @@ class BodyReader(Generic[T]):
 
     def __init__(self, shape: type[T], refusal: str = "") -> None:
         """`refusal` is the text of the route's parse error; empty: it has no text of its own (contract 16)."""
-        self._shape, self._error = shape, partial(InvalidInput, refusal) if refusal else bad_request
+        self._shape, self._error = shape, functools.partial(InvalidInput, refusal) if refusal else bad_request
         self._decode = msgspec.json.Decoder(shape).decode
 
     def read(self, body: bytes | msgspec.Raw) -> T:

@@ -67,7 +67,6 @@ class Listener:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._lingering: deque[socket.socket] = deque()
         self._socket: socket.socket | None = None
-        self._pause: asyncio.TimerHandle | None = None
         self._next_report = 0.0
 
     @property
@@ -87,10 +86,7 @@ class Listener:
         sock, self._socket = self._socket, None
         if sock is None:
             return
-        if self._pause is None:
-            self._loop.remove_reader(sock.fileno())
-        else:
-            self._pause.cancel()
+        self._loop.remove_reader(sock.fileno())
         for task in self._tasks:
             task.cancel()
         while self._lingering:
@@ -111,7 +107,7 @@ class Listener:
             assert self._socket is not None
             self._note_refusal("files", reason=error.strerror)
             self._loop.remove_reader(self._socket.fileno())
-            self._pause = self._loop.call_later(PAUSE_SECONDS, self._go_on)
+            self._loop.call_later(PAUSE_SECONDS, self._go_on)
             return
         client = client_of(address[0])
         why = self._why_refused(client, address[0])
@@ -121,9 +117,8 @@ class Listener:
             self._refuse(sock, why, address[0])
 
     def _go_on(self) -> None:
-        assert self._socket is not None
-        self._pause = None
-        self._loop.add_reader(self._socket.fileno(), self._accept)
+        if self._socket is not None:  # not closed meanwhile
+            self._loop.add_reader(self._socket.fileno(), self._accept)
 
     def _take(self, sock: socket.socket, client: str) -> None:
         self._open.add(1, client)

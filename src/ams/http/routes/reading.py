@@ -6,12 +6,10 @@ Events until the client leaves or loses its rights.
 
 import asyncio
 import contextlib
-import functools
-import importlib
 import importlib.util
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Hashable, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -138,7 +136,7 @@ async def arrow_stream(
     yield END_OF_STREAM
 
 
-@functools.cache
+@cache
 def _arrow() -> Any:
     return importlib.import_module("ams.http.arrow")
 

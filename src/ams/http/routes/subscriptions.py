@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any, TypeVar, cast
 
 import msgspec
-from msgspec import UNSET
 
 from ams.core import parallel_options as limits
 from ams.core.ack_ids import BAD_ACK_DEADLINE
@@ -85,7 +84,7 @@ class SubscriptionRoutes:
     async def subscriptions_update(self, call: Call) -> wire.Subscription:
         body = await call.read(wire.SubscriptionChanges, _BAD_TEXT)
         for field in msgspec.structs.fields(body):
-            if field.encode_name in _REFUSED_CHANGES and getattr(body, field.name) is not UNSET:
+            if field.encode_name in _REFUSED_CHANGES and getattr(body, field.name) is not msgspec.UNSET:
                 name = field.encode_name
                 raise InvalidInput(f"Field {name} of a subscription {_REFUSED_CHANGES[name]}")
         return _shown(call.project, await self._subscriptions.change(call.caller, call.subscription, _asked(body)))
@@ -97,7 +96,7 @@ class SubscriptionRoutes:
     async def subscriptions_modify_ack_deadline(self, call: Call) -> None:
         wanted = await call.read(wire.AckDeadline, BAD_ACK_DEADLINE)
         seconds = wanted.ack_deadline_seconds or 0
-        if wanted.ack_ids is UNSET:
+        if wanted.ack_ids is msgspec.UNSET:
             await self._subscriptions.modify_ack_deadline(call.caller, call.subscription, seconds)
         else:
             await self._extend(call, wanted.ack_ids or [], seconds)
@@ -209,7 +208,7 @@ def _asked_options(body: wire.NewSubscription) -> ParallelOptions | None:
 
 def _asked(body: wire.NewSubscription | wire.SubscriptionChanges) -> Changes:
     said = ((option, read, getattr(body, field)) for field, (option, read) in _READERS.items())
-    return cast("Changes", {option: read(value) for option, read, value in said if value is not UNSET})
+    return cast("Changes", {option: read(value) for option, read, value in said if value is not msgspec.UNSET})
 
 
 def _retry(body: wire.RetryBackoffBody | None) -> RetryPolicy | None:

@@ -21,7 +21,6 @@ from ams.service import issuers
 from ams.service.users import Registrations, Tokens, Users
 from ams.storage.audit.event import moment
 from ams.storage.registry import records
-from ams.storage.registry.records import UserDetails
 from ams.wire import users as wire
 from ams.wire.base import Nothing
 
@@ -141,12 +140,12 @@ def grants(entries: Sequence[wire.MembershipBody]) -> tuple[records.Grant, ...]:
     return tuple(records.Grant(entry.project or "", tuple(entry.roles or ())) for entry in entries)
 
 
-async def _read_details(call: Call) -> UserDetails:
+async def _read_details(call: Call) -> records.UserDetails:
     body = await call.read(wire.UserBody, _BAD_USER_TEXT)
     texts = {name: getattr(body, name) or "" for name in wire.ApplicantBody.__struct_fields__}
     given = None if body.projects is None else grants(body.projects)
     roles = None if body.service_roles is None else tuple(body.service_roles)
-    return UserDetails(**texts, grants=given, service_roles=roles)
+    return records.UserDetails(**texts, grants=given, service_roles=roles)
 
 
 def _read_new_token(body: bytes) -> wire.NewToken:

@@ -175,12 +175,12 @@ def _check_target(asked: AskedPush) -> None:
 def _stored_config(existing: PushConfig | None, asked: AskedPush, secret: Secret) -> PushConfig:
     policy = asked.retry_policy or LINEAR
     period = asked.retry_period if _PERIODS[policy] and asked.retry_period > 0 else _PERIODS[policy]
-    decoded_before = existing is not None and existing.base64_decode
+    before = existing or PushConfig("")
     common = PushConfig(
         asked.type,
         retry_policy=policy,
         retry_period=period,
-        base64_decode=decoded_before if asked.base64_decode is None else asked.base64_decode,  # 17.2, A10
+        base64_decode=before.base64_decode if asked.base64_decode is None else asked.base64_decode,  # 17.2, A10
         dead_letter_topic=asked.dead_letter_topic,
         max_delivery_attempts=(asked.max_delivery_attempts or DEFAULT_ATTEMPTS) if asked.dead_letter_topic else 0,
         max_outstanding=asked.max_outstanding,
@@ -188,26 +188,26 @@ def _stored_config(existing: PushConfig | None, asked: AskedPush, secret: Secret
     if asked.type == MATTERMOST:
         url, user, channel = asked.mattermost_url, asked.mattermost_username, asked.mattermost_channel
         return replace(common, verified=True, mattermost_url=url, mattermost_username=user, mattermost_channel=channel)
-    same = existing is not None and existing.type == HTTP_ENDPOINT and existing.endpoint == asked.endpoint
-    header_type, header_value = _header(existing, asked.header_type, secret)
+    same = before.type == HTTP_ENDPOINT and before.endpoint == asked.endpoint
+    header_type, header_value = _header(before, asked.header_type, secret)
     return replace(
         common,
         endpoint=asked.endpoint,
-        max_messages=asked.max_messages or (existing.max_messages if existing else 1),
+        max_messages=asked.max_messages or before.max_messages,
         header_type=header_type,
         header_value=header_value,
-        verification_hash=existing.verification_hash if existing and same else secret(),
-        verified=existing is not None and same and existing.verified,
+        verification_hash=before.verification_hash if same else secret(),
+        verified=same and before.verified,
     )
 
 
-def _header(existing: PushConfig | None, asked: str, secret: Secret) -> tuple[str, str]:
+def _header(before: PushConfig, asked: str, secret: Secret) -> tuple[str, str]:
     """Return type and value of the header by the table of HTTP contract 13.3 (mattermost: 17.2, A11)."""
     if asked == DISABLED:
         return DISABLED, ""
-    if asked == AUTOGEN or existing is None or existing.type == MATTERMOST:
+    if asked == AUTOGEN or before.type != HTTP_ENDPOINT:
         return AUTOGEN, secret()
-    return (AUTOGEN, existing.header_value) if existing.header_type == AUTOGEN else (DISABLED, "")
+    return (AUTOGEN, before.header_value) if before.header_type == AUTOGEN else (DISABLED, "")
 
 
 def google_version(attributes: Mapping[str, str]) -> str:

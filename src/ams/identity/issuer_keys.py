@@ -173,15 +173,6 @@ class FetchedKeys(NamedTuple):
     fetched_on: Milliseconds
 
 
-class _File(msgspec.Struct):  # a key set with further members
-    url: str
-    jwks_url: str
-    fetched_on: int
-
-
-_decoder = msgspec.json.Decoder(_File)
-
-
 class IssuerKeyCache(DocumentCache[_Source, Issuer, FetchedKeys]):
     """JWKS cache by issuer, with a JWKS refresh ahead of expiry. `folder` keeps it over restarts; empty: none."""
 
@@ -276,11 +267,11 @@ class IssuerKeyCache(DocumentCache[_Source, Issuer, FetchedKeys]):
         return f"{source[0]}.json"
 
     def _read(self, issuer: Issuer, data: bytes) -> Edition[FetchedKeys] | None:
-        kept = _decoder.decode(data)
-        is_other = (kept.url, kept.jwks_url) != (issuer.url, issuer.jwks_url)
-        if is_other or self._clock.wall() - kept.fetched_on >= KEYS_TTL_MS:
+        kept = read_object(data, "the file")
+        is_other = (kept["url"], kept["jwks_url"]) != (issuer.url, issuer.jwks_url)
+        if is_other or self._clock.wall() - kept["fetched_on"] >= KEYS_TTL_MS:
             return None
-        return self._edition(issuer, KeySet.parse(data), None, Milliseconds(kept.fetched_on))
+        return self._edition(issuer, KeySet.parse(data), None, Milliseconds(kept["fetched_on"]))
 
     def _log_file_error(self, source: _Source, reason: str, *, is_read: bool) -> None:
         event = "issuer.kept_keys_unreadable" if is_read else "issuer.keys_not_kept"

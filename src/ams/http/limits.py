@@ -213,16 +213,13 @@ class Bodies:
 
     @contextlib.contextmanager
     def _hold_large(self, size: int, holders: Holders) -> Iterator[None]:
-        counted = size if size > MAX_UNCOUNTED_BYTES else 0
-        self._share.add(counted, *holders)
         try:
-            yield
+            with self._share.hold_bytes(size, *holders):
+                yield
         except AmsError as error:
             if not error.retriable:  # the sender is not to blame for retriable errors
                 self._refused.note(_sender(holders), size)
             raise
-        finally:
-            self._share.add(-counted, *holders)
 
     async def _read_on(self, first: bytes, receive: Receive, limit: int, arriving: ArrivingBody) -> bytes:
         chunks, size, more = [first], len(first), True

@@ -69,7 +69,7 @@ class UnreadAnswers:
 
     def hold_answer(self, project: str | None, size: int) -> contextlib.AbstractContextManager[None]:
         """Count an answer until it is sent; None: it is not sent to any client."""
-        return contextlib.nullcontext() if project is None else self._share.hold_bytes(project, size)
+        return contextlib.nullcontext() if project is None else self._share.hold_bytes(size, project)
 
 
 def _too_many_unread() -> Overloaded:

@@ -116,8 +116,6 @@ def matcher(pattern: str, options: jsonschema_rs.RegexOptions = PATTERN_OPTIONS)
 
 @dataclass(slots=True)
 class _PlaceWeight:
-    """The weight of a schema at one place, and the schemas of its children."""
-
     weight: int = 0
     members: list[Group] = field(default_factory=list)
     items: list[Group] = field(default_factory=list)

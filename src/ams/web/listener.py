@@ -6,7 +6,6 @@ Connections beyond them are refused at once. They are counted by reason, and log
 """
 
 import asyncio
-import contextlib
 import ipaddress
 import socket
 import ssl
@@ -63,6 +62,7 @@ class Listener:
         self.refused: Counter[str] = Counter()
         self.failed_handshakes = 0
         self._open: FairShare[str] = FairShare(limits.connections)
+        self._counted: set[socket.socket] = set()  # accepted, and counted as open
         self._in_handshake: FairShare[str] = FairShare(limits.handshakes)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._lingering: deque[socket.socket] = deque()
@@ -122,21 +122,23 @@ class Listener:
 
     def _take(self, sock: socket.socket, client: str) -> None:
         self._open.add(1, client)
-        place = contextlib.ExitStack()
-        place.callback(self._open.give_back, client)
+        self._counted.add(sock)
         tls: dict[str, Any] = {}
         if self._context is not None:
             self._in_handshake.add(1, client)
             tls = {"ssl": self._context, "ssl_handshake_timeout": self.limits.handshake_seconds}
             tls["ssl_shutdown_timeout"] = self.limits.goodbye_seconds
-        factory = partial(self._factory, place.close)
+        factory = partial(self._factory, partial(self._give_back, sock, client))
         task = self._loop.create_task(self._loop.connect_accepted_socket(factory, sock, **tls))
         self._tasks.add(task)
-        task.add_done_callback(partial(self._end_handshake, sock, client, place))
+        task.add_done_callback(partial(self._end_handshake, sock, client))
 
-    def _end_handshake(
-        self, sock: socket.socket, client: str, place: contextlib.ExitStack, task: asyncio.Task[Any]
-    ) -> None:
+    def _give_back(self, sock: socket.socket, client: str) -> None:
+        if sock in self._counted:
+            self._counted.remove(sock)
+            self._open.give_back(client)
+
+    def _end_handshake(self, sock: socket.socket, client: str, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if self._context is not None:
             self._in_handshake.give_back(client)
@@ -144,7 +146,7 @@ class Listener:
         if error is None:
             return
         sock.close()
-        place.close()
+        self._give_back(sock, client)
         if self._context is not None and isinstance(error, OSError):  # such as TLS errors and timeouts
             self.failed_handshakes += 1
             logger.debug("handshake.failed", listener=self.name, reason=str(error))

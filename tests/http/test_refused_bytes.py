@@ -51,7 +51,7 @@ def bodies() -> Bodies:
 
 def refuse(bodies: Bodies, size: int, holders: Holders = P, error: AmsError | None = None) -> None:
     """Read a body and refuse it, or raise another error."""
-    with contextlib.suppress(AmsError), bodies.hold_body(b"x" * size, holders):
+    with contextlib.suppress(AmsError), bodies.hold_body(size, holders):
         raise error or QuotaExceeded("too much")
 
 
@@ -119,7 +119,7 @@ async def test_without_a_project_a_user_pays_and_nobody_for_those_who_are_unknow
 async def test_what_the_service_fails_at_counts_for_nobody(bodies: Bodies, error: Any) -> None:
     with contextlib.suppress(type(error)):
         refuse(bodies, 2 * FREE_REFUSED_BYTES, error=error)
-    with bodies.hold_body(b"x" * 2 * FREE_REFUSED_BYTES, P):
+    with bodies.hold_body(2 * FREE_REFUSED_BYTES, P):
         pass
 
     assert await is_read(bodies, MIB)

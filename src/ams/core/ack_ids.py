@@ -102,8 +102,7 @@ def _of_one_hand_out(prefix: str, tail: str, ids: Sequence[str]) -> list[Offset]
 
 def sort_by_hand_out(ids: AckIds) -> AckIds:
     """Return ids in the order of delivery. Raises as `read_hand_out`."""
-    in_order = sorted(ids, key=lambda text: read_hand_out(text)[1:])
-    return {text: sorted(ids[text]) for text in in_order}
+    return {text: sorted(ids[text]) for text in sorted(ids, key=lambda text: read_hand_out(text)[1:])}
 
 
 def slice_ids(ids: AckIds, most: int) -> Iterator[AckIds]:
@@ -134,8 +133,7 @@ def slice_ids(ids: AckIds, most: int) -> Iterator[AckIds]:
 
 def read_hand_out(text: str) -> HandOutId:
     """Parse a hand-out id. Raises `InvalidInput` "Invalid ack id"."""
-    match = _HAND_OUT.fullmatch(text)
-    if match is None:
+    if (match := _HAND_OUT.fullmatch(text)) is None:
         raise InvalidInput("Invalid ack id")
     attempt, epoch, run, number, identity = match.groups()
     return HandOutId(int(attempt), int(epoch), int(run), int(number), identity)

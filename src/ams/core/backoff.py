@@ -4,8 +4,6 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-_MAX_DOUBLINGS = 64  # keeps the power finite after months of failures
-
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
@@ -22,7 +20,8 @@ class Backoff:
 
     def nominal(self, failures: int) -> float:
         """Return the pause after so many failures before the last one, without jitter."""
-        return min(self.first * self.factor ** min(failures, _MAX_DOUBLINGS), self.most)
+        exponent = min(failures, 64)  # keeps the power finite after months of failures
+        return min(self.first * self.factor**exponent, self.most)
 
     def pause(self, failures: int, chance: float) -> float:
         """Return the pause after so many failures before the last one; `chance` is drawn from 0 to 1."""

@@ -62,19 +62,19 @@ class LruCache(Generic[K, V]):
 class ExpiringCache(Generic[K, V]):
     """LRU cache of `size` entries that expire after `lifetime`, in the unit of the clock `now`."""
 
-    __slots__ = ("_entries", "_lifetime", "_now")
+    __slots__ = ("_entries", "_lifetime", "_now", "clear", "discard")
 
     def __init__(self, size: int, lifetime: float, now: Callable[[], float]) -> None:
         self._lifetime, self._now = lifetime, now
         self._entries: LruCache[K, tuple[float, V]] = LruCache(size)
+        self.discard, self.clear = self._entries.discard, self._entries.clear
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def get(self, key: K) -> V | None:
         """Return an entry and note its use; None if it is absent or expired."""
-        entry = self._entries.get(key)
-        if entry is None:
+        if (entry := self._entries.get(key)) is None:
             return None
         until, value = entry
         if self._now() < until:
@@ -85,11 +85,3 @@ class ExpiringCache(Generic[K, V]):
     def put(self, key: K, value: V) -> None:
         """Set an entry; its lifetime begins now."""
         self._entries.put(key, (self._now() + self._lifetime, value))
-
-    def discard(self, key: K) -> None:
-        """Drop an entry, if it is there."""
-        self._entries.discard(key)
-
-    def clear(self) -> None:
-        """Drop all entries."""
-        self._entries.clear()

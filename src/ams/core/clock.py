@@ -100,8 +100,7 @@ def seconds_span(text: str) -> Milliseconds:
     >>> seconds_span("10s"), seconds_span("0.5s")
     (10000, 500)
     """
-    found = _SECONDS.fullmatch(text)
-    if found is None:
+    if (found := _SECONDS.fullmatch(text)) is None:
         raise ValueError(f"{text!r} is no span such as 10s or 0.5s")
     fraction = (found[2] or "").ljust(9, "0")
     return Milliseconds(int(found[1]) * 1000 - -int(fraction) // 1_000_000)

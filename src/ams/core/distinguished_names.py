@@ -27,7 +27,6 @@ _OIDS = {
 """Labels of the attributes in the normal form, by OID and label."""
 _ESCAPED_LABELS = ("SERIALNUMBER", "CN", "OU", "O", "POSTALCODE", "STREET", "L", "ST", "C")
 """Attributes between `E` and `DC`, in this order; only these are escaped."""
-_SINGLE_VALUED = frozenset({"SERIALNUMBER", "CN"})  # the last value counts; an empty one is dropped
 _SPELLINGS = {label.lower(): label for label in _OIDS.values()} | {
     "emailaddress": "E", "email": "E",
     "commonname": "CN",
@@ -49,6 +48,7 @@ _LABEL = "|".join(sorted((*_SPELLINGS, *_IGNORED_LABELS), key=len, reverse=True)
 _TYPE = rf"(?:oid\.)?(?:{_LABEL}|\d+(?:\.\d+)+)"
 _START = re.compile(rf"\s*({_TYPE})\s*=", re.IGNORECASE)
 _SLASHED = re.compile(rf"/(?={_TYPE}=)", re.IGNORECASE)
+_MARK = re.compile(r'\\.|[",;+]', re.DOTALL)  # an escaped character, or one with a meaning
 _ESCAPE = re.compile(rb"\\([0-9a-fA-F]{2}|.)", re.DOTALL)
 _ESCAPE_OF_OPENSSL = re.compile(rb"\\x([0-9a-fA-F]{2})")
 
@@ -90,7 +90,7 @@ def _normal_form(attributes: Iterable[Attribute]) -> str:
     values: dict[str, list[str]] = {}
     for label, value in attributes:
         values.setdefault(label, []).append(value)
-    for label in _SINGLE_VALUED & values.keys():
+    for label in {"SERIALNUMBER", "CN"} & values.keys():  # the last value counts; an empty one is dropped
         values[label] = values[label][-1:] if values[label][-1] else []
     parts = [_part(label, values[label], _escape) for label in _ESCAPED_LABELS if label in values]
     middle = ",".join(part for part in parts if part)
@@ -138,22 +138,18 @@ def _comma_separated(text: str) -> list[Attribute]:
 def _pieces(text: str) -> list[tuple[str, str]]:
     """Split at commas, semicolons and pluses before an attribute's name, except escaped or quoted ones."""
     pieces: list[tuple[str, str]] = []
-    begin, separator, quoted, index = 0, "", False, 0
-    if _START.match(text) is None:
-        begin = index = 1 if text[:1] == "," else 0  # the normal form of a name with nothing but DC
-    while index < len(text):
-        letter = text[index]
-        if letter == "\\":
-            index += 1
-        elif letter == '"':
+    begin = 1 if text[:1] == "," else 0  # the normal form of a name with nothing but DC
+    separator, quoted = "", False
+    for found in _MARK.finditer(text, begin):
+        mark, after = found[0], found.end()
+        if mark == '"':
             quoted = not quoted
-        elif letter in ",;+" and not quoted:
+        elif mark in (",", ";", "+") and not quoted:
             # The normal form has a comma beside a lone `E` or `DC`.
-            is_last = letter == "," and text[index + 1 : index + 2] in ("", ",")
-            if is_last or _START.match(text, index + 1):
-                pieces.append((text[begin:index], separator))
-                begin, separator = index + 1, letter
-        index += 1
+            is_last = mark == "," and text[after : after + 1] in ("", ",")
+            if is_last or _START.match(text, after):
+                pieces.append((text[begin : found.start()], separator))
+                begin, separator = after, mark
     if quoted:
         raise ValueError("a quotation mark is missing in a distinguished name")
     pieces.append((text[begin:], separator))

@@ -5,7 +5,7 @@ When n holders take small amounts in turn, each gets 1/(n+1) of the capacity. Ho
 
 import contextlib
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import Generic, TypeVar
 
 from ams.core.errors import Overloaded
@@ -85,22 +85,21 @@ class FairShare(Generic[Holder]):
         finally:
             self.give_back(holder)
 
+    def hold_bytes(self, size: int, *holders: Holder) -> contextlib.AbstractContextManager[None]:
+        """Count bytes for their holders while the block runs; few bytes are not counted."""
+        return _Held(self, size, holders) if size > MAX_UNCOUNTED_BYTES else _NOT_COUNTED
+
 
 class _Held(contextlib.AbstractContextManager[None], Generic[Holder]):
     """A class instead of @contextmanager: avoids one generator per pull (hot path)."""
 
-    __slots__ = ("_holder", "_share", "_size")
+    __slots__ = ("_holders", "_share", "_size")
 
-    def __init__(self, share: FairShare[Holder], holder: Holder, size: int) -> None:
-        self._share, self._holder, self._size = share, holder, size
+    def __init__(self, share: FairShare[Holder], size: int, holders: Sequence[Holder]) -> None:
+        self._share, self._size, self._holders = share, size, holders
 
     def __enter__(self) -> None:
-        self._share.add(self._size, self._holder)
+        self._share.add(self._size, *self._holders)
 
     def __exit__(self, *_: object) -> None:
-        self._share.add(-self._size, self._holder)
-
-
-def hold_bytes(share: FairShare[Holder], holder: Holder, size: int) -> contextlib.AbstractContextManager[None]:
-    """Count bytes for a holder while the block runs; few bytes are not counted."""
-    return _Held(share, holder, size) if size > MAX_UNCOUNTED_BYTES else _NOT_COUNTED
+        self._share.add(-self._size, *self._holders)

@@ -14,10 +14,10 @@ is false.
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NoReturn
 
-from ams.core.errors import InvalidInput
+from ams.core.errors import InvalidInput, refuse_if
 
 MAX_BYTES = 256  # of a filter's text in UTF-8
 TOO_LONG = f"Invalid filter: it has more than {MAX_BYTES} bytes"
@@ -45,88 +45,53 @@ def _equals(key: str, value: str) -> Filter:
     return lambda attributes: attributes.get(key) == value
 
 
-def _every(tests: Sequence[Filter]) -> Filter:
-    def every(attributes: Attributes) -> bool:
-        for each in tests:  # noqa: SIM110 - `all` takes twice as long, for each message of a topic
-            if not each(attributes):
-                return False
-        return True
+def _combine(tests: Sequence[Filter], decisive: bool) -> Filter:
+    def combined(attributes: Attributes) -> bool:
+        for each in tests:  # `all` and `any` take twice as long, for each message of a topic
+            if each(attributes) is decisive:
+                return decisive
+        return not decisive
 
-    return every
-
-
-def _some(tests: Sequence[Filter]) -> Filter:
-    def some(attributes: Attributes) -> bool:
-        for each in tests:  # noqa: SIM110 - likewise
-            if each(attributes):
-                return True
-        return False
-
-    return some
+    return combined
 
 
 def parse(text: str) -> Filter:
     """Parse a filter. Raises `InvalidInput` with the position, from 1, and what was expected there."""
-    if len(text.encode(errors="replace")) > MAX_BYTES:
-        raise InvalidInput(TOO_LONG)
+    refuse_if(len(text.encode(errors="replace")) > MAX_BYTES, TOO_LONG)
     return _Parser(text).expression()
 
 
-@dataclass(slots=True)
-class _Level:
-    negated: bool = False  # whether NOT stands before its parenthesis
-    joined_by: str = ""  # AND or OR; empty until one was read
-    tests: list[Filter] = field(default_factory=list)
-
-    def combined_test(self) -> Filter:
-        # Redundant parentheses and double NOT are dropped. So the call depth is bounded by the number of tests, about
-        # twelve, not by the number of parentheses.
-        test = self.tests[0] if len(self.tests) == 1 else _COMBINERS[self.joined_by](self.tests)
-        return _negate(test) if self.negated else test
-
-
-_COMBINERS = {"AND": _every, "OR": _some}
+_DECISIVE = {"AND": False, "OR": True}  # the result of one test that decides, by the word between them
 
 
 def _negate(test: Filter) -> Filter:
+    """Return the opposite; a double NOT is dropped, so the call depth of a filter is bounded by the number of tests."""
     return test.test if isinstance(test, _Not) else _Not(test)
 
 
 class _Parser:
-    """Parser of one text. Levels are on a list instead of the call stack, as a text may nest a hundred of them."""
-
     def __init__(self, text: str) -> None:
         self._text = text
         self._at = 0
-        self._levels = [_Level()]
 
-    def expression(self) -> Filter:
-        while True:
-            negated = self._skip("-") or self._skip_word("NOT")
-            if self._skip("("):
-                self._levels.append(_Level(negated))
-                continue
-            test = self._test()
-            self._levels[-1].tests.append(_negate(test) if negated else test)
-            while len(self._levels) > 1 and self._skip(")"):
-                combined_test = self._levels.pop().combined_test()
-                self._levels[-1].tests.append(combined_test)
-            if not self._join():
-                return self._levels[0].combined_test()
+    def expression(self, *, is_inner: bool = False) -> Filter:
+        """Parse up to the end, or an inner expression up to its closing parenthesis."""
+        tests, joined_by = [self._unary()], ""
+        while not (self._skip(")") if is_inner else self._next() == len(self._text)):
+            start = self._next()
+            word = next((each for each in _DECISIVE if self._skip_word(each)), None)
+            if word is None:
+                self._fail(start, 'AND, OR or ")"' if is_inner else "AND, OR or the end")
+            if joined_by not in ("", word):
+                self._fail(start, "parentheses around AND or OR where both are used")
+            joined_by = word
+            tests.append(self._unary())
+        return _combine(tests, _DECISIVE[joined_by]) if joined_by else tests[0]
 
-    def _join(self) -> bool:
-        level, start = self._levels[-1], self._next()
-        for word in _COMBINERS:
-            if self._skip_word(word):
-                if level.joined_by not in ("", word):
-                    self._fail(start, "parentheses around AND or OR where both are used")
-                level.joined_by = word
-                return True
-        if len(self._levels) > 1:
-            self._fail(start, 'AND, OR or ")"')
-        if start < len(self._text):
-            self._fail(start, "AND, OR or the end")
-        return False
+    def _unary(self) -> Filter:
+        is_negated = self._skip("-") or self._skip_word("NOT")
+        test = self.expression(is_inner=True) if self._skip("(") else self._test()
+        return _negate(test) if is_negated else test
 
     def _test(self) -> Filter:
         start, word = self._next(), self._word()

@@ -149,17 +149,13 @@ class Verified:
     last_name: str = ""
 
 
-_FIELDS = frozenset(each.name for each in fields(Issuer))
-_RULE_FIELDS = frozenset(each.name for each in fields(RoleRule))
-
-
 def read_issuer(values: Mapping[str, object]) -> Issuer:
     """Convert a mapping of field names to an issuer. Raises `InvalidInput`."""
-    _check_fields(values, _FIELDS)
+    _check_fields(values, Issuer)
     rules = values.get("roles")
     for rule in rules if isinstance(rules, list | tuple) else ():
         if isinstance(rule, Mapping):  # other types are reported by msgspec below
-            _check_fields(rule, _RULE_FIELDS)
+            _check_fields(rule, RoleRule)
     try:
         return validate(msgspec.convert(values, Issuer))
     except UnicodeError:  # a lone surrogate from JSON in a Literal field
@@ -239,7 +235,8 @@ def read_issuers(path: str) -> tuple[Issuer, ...]:
     return tuple(issuers)
 
 
-def _check_fields(values: Mapping[str, object], known: frozenset[str]) -> None:
+def _check_fields(values: Mapping[str, object], kind: type[Issuer | RoleRule]) -> None:
+    known = {each.name for each in fields(kind)}
     if unknown := sorted(set(values) - known):
         raise InvalidInput(f"An issuer has no {unknown[0]!r}: what there is, is {', '.join(sorted(known))}")
 
@@ -264,8 +261,8 @@ def _check_rule(rule: RoleRule) -> None:
     refuse_if(not is_name(rule.project), "Invalid project name")
     refuse_if(not rule.roles, f"A rule for roles in {rule.project} has none")
     for role in rule.roles:
-        if role not in ROLES:
-            raise InvalidInput(f"invalid role: {role[:MAX_TEXT_LENGTH]}" if role.isprintable() else "invalid role")
+        shown = f"invalid role: {role[:MAX_TEXT_LENGTH]}" if role.isprintable() else "invalid role"
+        refuse_if(role not in ROLES, shown)
 
 
 def _check_texts(what: str, texts: tuple[str, ...], most: int) -> None:

@@ -29,11 +29,9 @@ _encode = msgspec.json.Encoder().encode
 _data_of = attrgetter("data")
 _ALPHABETS, _VALIDATE_FLAGS = repeat(None), repeat(True)  # arguments of b64decode, one per message
 _FRAME_BYTES = len('"data":""')  # overhead of a fragment without attributes
-_QUOTE_INDEX = len('"data":')  # of the quote before the data; a blank there means that the data has escapes
-_QUOTE, _COLON, _COMMA = b'":,'
-_PLAIN = {_QUOTE}
+_PLAIN = {ord('"')}
 _KEY = b'"orderingKey":'  # how the fragment of a message with an ordering key begins
-_sign = itemgetter(_QUOTE_INDEX)
+_sign = itemgetter(len('"data":'))  # the quote before the data; a blank there means that the data has escapes
 _text = msgspec.json.Decoder(str).decode
 
 
@@ -277,7 +275,7 @@ def _key_end(fragment: bytes) -> int:
     In a JSON string each quote is escaped. So `,"` is that comma, or a comma that ends the key and the closing quote.
     """
     found = fragment.index(b',"', len(_KEY))
-    return found + 2 if fragment[found + 2] == _COMMA else found
+    return found + 2 if fragment[found + 2 : found + 3] == b"," else found
 
 
 def attributes_of(fragment: bytes) -> Mapping[str, str]:
@@ -315,9 +313,7 @@ def are_data_alone(fragments: Sequence[Fragment]) -> bool:
 
 def _data_length(fragment: Fragment) -> int:
     opening = fragment.rfind(b'"', 0, -1)
-    if fragment[opening - 1] == _COLON:
-        return len(fragment) - 2 - opening
-    return len(parse(fragment).data)
+    return len(fragment) - 2 - opening if fragment[opening - 1 : opening] == b":" else len(parse(fragment).data)
 
 
 def _encode_data(data: str) -> bytes:

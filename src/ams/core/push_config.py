@@ -4,7 +4,7 @@ Only verified configurations are delivered. In the form of Google's Pub/Sub a re
 status counts as a nack (`docs/reference/pubsub.md`).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from urllib.parse import urlsplit
 
@@ -122,21 +122,20 @@ def new_push_config(
     asked: AskedPush, secret: Secret, *, parallel: bool = False, local_http: bool = False
 ) -> PushConfig:
     """Return a new subscription's configuration. Raises `InvalidInput` in the order of HTTP contract 13.2."""
-    return _requested_config(None, asked, secret, (_check_target, _check_retry), parallel, local_http)
+    return _requested_config(None, asked, secret, parallel, local_http, is_new=True)
 
 
 def modify_push_config(
     existing: PushConfig | None, asked: AskedPush, secret: Secret, *, parallel: bool = False, local_http: bool = False
 ) -> PushConfig:
     """Return the configuration that replaces `existing` (HTTP contract 13.3). Checks the retry policy first."""
-    config = _requested_config(existing, asked, secret, (_check_retry, _check_target), parallel, local_http)
+    config = _requested_config(existing, asked, secret, parallel, local_http, is_new=False)
     return replace(config, revision=existing.revision + 1 if existing else 0)
 
 
 def _requested_config(
-    existing: PushConfig | None, asked: AskedPush, secret: Secret, checks: Sequence[Callable[[AskedPush], None]],
-    parallel: bool, local_http: bool,
-) -> PushConfig:  # fmt: skip
+    existing: PushConfig | None, asked: AskedPush, secret: Secret, parallel: bool, local_http: bool, *, is_new: bool
+) -> PushConfig:
     if (form := asked.google) is not None:
         is_permitted = is_https(asked.endpoint) or (local_http and is_local_http(asked.endpoint))
         check_google_form(form, asked.endpoint, is_permitted=is_permitted)
@@ -144,21 +143,20 @@ def _requested_config(
         return PushConfig(
             HTTP_ENDPOINT, asked.endpoint, header_type=DISABLED, retry_period=GOOGLE_PERIOD, verified=True, google=form
         )
-    asked = _with_type(asked)
-    for check in checks:
-        check(asked)
-    _check_extensions(asked, parallel)
+    if not asked.type:  # which the official client library omits (push contract 13.5)
+        asked = replace(asked, type=HTTP_ENDPOINT if asked.endpoint else MATTERMOST if asked.mattermost_url else "")
+    is_bad_retry = asked.retry_policy not in ("", *_PERIODS)
+    refuse_if(is_bad_retry and not is_new, BAD_RETRY)
+    _check_target(asked)
+    refuse_if(is_bad_retry, BAD_RETRY)
+    # Fields beyond the contract come after those of the contract. The topic is not looked up.
+    refuse_if(not 0 <= asked.max_delivery_attempts <= MAX_ATTEMPTS, BAD_ATTEMPTS)
+    refuse_if(asked.max_delivery_attempts and not asked.dead_letter_topic, NO_DEAD_LETTER_TOPIC)
+    refuse_if(not 0 <= asked.max_outstanding <= MAX_OUTSTANDING, BAD_OUTSTANDING)
+    refuse_if(asked.max_outstanding and not parallel, NOT_PARALLEL)
+    refuse_if(asked.dead_letter_topic and parallel, PARALLEL_DEAD_LETTERS)
     # Google's form has no proof of ownership, so its verification is not kept.
     return _stored_config(existing if existing is not None and existing.google is None else None, asked, secret)
-
-
-def _with_type(asked: AskedPush) -> AskedPush:
-    """Add the type, which the official client library omits (push contract 13.5)."""
-    if asked.type:
-        return asked
-    if asked.endpoint:
-        return replace(asked, type=HTTP_ENDPOINT)
-    return replace(asked, type=MATTERMOST) if asked.mattermost_url else asked
 
 
 def _check_target(asked: AskedPush) -> None:
@@ -174,60 +172,42 @@ def _check_target(asked: AskedPush) -> None:
         raise InvalidInput(BAD_TYPE)
 
 
-def _check_retry(asked: AskedPush) -> None:
-    refuse_if(asked.retry_policy not in ("", *_PERIODS), BAD_RETRY)
-
-
-def _check_extensions(asked: AskedPush, parallel: bool) -> None:
-    """Check fields beyond the contract, after those of the contract. Does not look up the topic."""
-    refuse_if(not 0 <= asked.max_delivery_attempts <= MAX_ATTEMPTS, BAD_ATTEMPTS)
-    refuse_if(asked.max_delivery_attempts and not asked.dead_letter_topic, NO_DEAD_LETTER_TOPIC)
-    refuse_if(not 0 <= asked.max_outstanding <= MAX_OUTSTANDING, BAD_OUTSTANDING)
-    refuse_if(asked.max_outstanding and not parallel, NOT_PARALLEL)
-    refuse_if(asked.dead_letter_topic and parallel, PARALLEL_DEAD_LETTERS)
-
-
 def _stored_config(existing: PushConfig | None, asked: AskedPush, secret: Secret) -> PushConfig:
     policy = asked.retry_policy or LINEAR
     period = asked.retry_period if _PERIODS[policy] and asked.retry_period > 0 else _PERIODS[policy]
-    decoded_before = existing is not None and existing.base64_decode
+    before = existing or PushConfig("")
     common = PushConfig(
         asked.type,
         retry_policy=policy,
         retry_period=period,
-        base64_decode=decoded_before if asked.base64_decode is None else asked.base64_decode,  # 17.2, A10
+        base64_decode=before.base64_decode if asked.base64_decode is None else asked.base64_decode,  # 17.2, A10
         dead_letter_topic=asked.dead_letter_topic,
         max_delivery_attempts=(asked.max_delivery_attempts or DEFAULT_ATTEMPTS) if asked.dead_letter_topic else 0,
         max_outstanding=asked.max_outstanding,
     )
     if asked.type == MATTERMOST:
-        return replace(
-            common,
-            verified=True,
-            mattermost_url=asked.mattermost_url,
-            mattermost_username=asked.mattermost_username,
-            mattermost_channel=asked.mattermost_channel,
-        )
-    same = existing is not None and existing.type == HTTP_ENDPOINT and existing.endpoint == asked.endpoint
-    header_type, header_value = _header(existing, asked.header_type, secret)
+        url, user, channel = asked.mattermost_url, asked.mattermost_username, asked.mattermost_channel
+        return replace(common, verified=True, mattermost_url=url, mattermost_username=user, mattermost_channel=channel)
+    same = before.type == HTTP_ENDPOINT and before.endpoint == asked.endpoint
+    header_type, header_value = _header(before, asked.header_type, secret)
     return replace(
         common,
         endpoint=asked.endpoint,
-        max_messages=asked.max_messages or (existing.max_messages if existing else 1),
+        max_messages=asked.max_messages or before.max_messages,
         header_type=header_type,
         header_value=header_value,
-        verification_hash=existing.verification_hash if existing and same else secret(),
-        verified=existing is not None and same and existing.verified,
+        verification_hash=before.verification_hash if same else secret(),
+        verified=same and before.verified,
     )
 
 
-def _header(existing: PushConfig | None, asked: str, secret: Secret) -> tuple[str, str]:
+def _header(before: PushConfig, asked: str, secret: Secret) -> tuple[str, str]:
     """Return type and value of the header by the table of HTTP contract 13.3 (mattermost: 17.2, A11)."""
     if asked == DISABLED:
         return DISABLED, ""
-    if asked == AUTOGEN or existing is None or existing.type == MATTERMOST:
+    if asked == AUTOGEN or before.type != HTTP_ENDPOINT:
         return AUTOGEN, secret()
-    return (AUTOGEN, existing.header_value) if existing.header_type == AUTOGEN else (DISABLED, "")
+    return (AUTOGEN, before.header_value) if before.header_type == AUTOGEN else (DISABLED, "")
 
 
 def google_version(attributes: Mapping[str, str]) -> str:

@@ -9,14 +9,13 @@ from ams.core.clock import Clock
 from ams.core.errors import RateLimited
 from ams.core.urls import client_of
 
-SECOND_MS = 1000  # milliseconds
 _MIN_SWEEP_KEYS = 1024  # below this, expired keys are not removed
 
 
 class Rate:
     """Rate limit per key: a burst of `number`, then `number` per period."""
 
-    def __init__(self, number: int, clock: Clock, period_ms: int = SECOND_MS, max_keys: float = math.inf) -> None:
+    def __init__(self, number: int, clock: Clock, period_ms: int = 1000, max_keys: float = math.inf) -> None:
         """Take a `number` of at least 1. Beyond `max_keys` the least recently used key is dropped."""
         self._number, self._clock, self._max_keys = number, clock, max_keys
         # Time is in units of 1/number ms: each call costs `period_ms`, so all numbers are integers.

@@ -529,8 +529,7 @@ def retention_seconds(text: str) -> int:
 
 
 def _measure(value: object, units: Mapping[str, float]) -> float:
-    found = _NUMBER.fullmatch(str(value).strip())
-    if found is None:
+    if (found := _NUMBER.fullmatch(str(value).strip())) is None:
         raise ValueError
     return float(found[1]) * units[found[2].lower()]
 

@@ -128,8 +128,7 @@ async def run_until_stopped(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, end)
     async with contextlib.AsyncExitStack() as stack:
-        run = await _start_unless_stopped(stop, stack.enter_async_context(start))
-        if run is None:
+        if (run := await _start_unless_stopped(stop, stack.enter_async_context(start))) is None:
             log.info("stopped", reason="asked to stop before it was ready")
             return None
         announce(run)
@@ -142,14 +141,10 @@ async def run_until_stopped(
 
 async def _start_unless_stopped(stop: asyncio.Event, start: Coroutine[Any, Any, T]) -> T | None:
     """Return the result of `start`; None if the stop came first, after undoing the start."""
-    starting, stopping = asyncio.create_task(start), asyncio.create_task(stop.wait())
-    await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
-    stopping.cancel()
-    if not starting.done():
-        starting.cancel()
-        await asyncio.wait({starting})
-        return None
-    return await starting
+    starting = asyncio.create_task(start)
+    run: T | None = (await wait_for_first(starting, stop.wait()))[0]
+    await asyncio.wait({starting})
+    return run
 
 
 def end_within(seconds: float) -> None:
@@ -189,14 +184,9 @@ class Ticker:
         self._part, self._work, self._put_off, self._retry_seconds = part, work, put_off, retry_seconds
         self._has_last = has_last
         self._soon = asyncio.Event()
-        self._closing = False
+        self.is_over = False  # True: closed
         self._supervisor = Supervisor()
         self._task: asyncio.Task[None] | None = None
-
-    @property
-    def is_over(self) -> bool:
-        """Return whether the work is closed."""
-        return self._closing
 
     async def start(self, supervisor: Supervisor) -> None:
         """Start with a pause, or with a round after `soon`."""
@@ -209,7 +199,7 @@ class Ticker:
 
     def cancel(self) -> None:
         """Stop the work at once, also within a round."""
-        self._closing = True
+        self.is_over = True
         if self._task is not None:
             self._task.cancel()
 
@@ -217,7 +207,7 @@ class Ticker:
         """Stop the work and wait until it has ended."""
         if not self._has_last:
             self.cancel()
-        self._closing = True
+        self.is_over = True
         self._soon.set()
         if self._task is not None:
             await asyncio.wait((self._task,))
@@ -230,7 +220,7 @@ class Ticker:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await self._soon.wait()
-            if self._closing:
+            if self.is_over:
                 return
             self._soon.clear()
             is_done = await self._run_round()
@@ -273,19 +263,14 @@ class FairQueue:
 
     def _next(self) -> None:
         self._passed += 1
-        if self._passed >= self._every and (turn := self._take_first()) is not None:
-            turn.set_result(None)
-            self._passed = 0
+        while self._waiting and self._passed >= self._every:
+            turn = pop_in_turn(self._waiting)
+            if not turn.done():  # its caller was not cancelled
+                turn.set_result(None)
+                self._passed = 0
         self._is_due = bool(self._waiting) or self._passed < self._every - 1
         if self._is_due:
             asyncio.get_running_loop().call_soon(self._next)
-
-    def _take_first(self) -> asyncio.Future[None] | None:
-        while self._waiting:
-            turn = pop_in_turn(self._waiting)
-            if not turn.done():  # its caller was not cancelled
-                return turn
-        return None
 
 
 def pop_in_turn(waiting: OrderedDict[Hashable, deque[T]]) -> T:

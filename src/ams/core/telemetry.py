@@ -2,7 +2,6 @@
 
 import contextlib
 import io
-import logging
 import logging.handlers
 import os
 import platform
@@ -68,10 +67,8 @@ class LogStream(io.TextIOBase):
 
 def configure_logs(level: str, form: str, facilities: str = "console") -> None:
     """Send log lines to stderr, syslog or both; `form` is json or console. Raises `BadSettings` without a syslog."""
-    renderer: structlog.typing.Processor
-    if form == "json":
-        renderer = structlog.processors.JSONRenderer()
-    else:
+    renderer: structlog.typing.Processor = structlog.processors.JSONRenderer()
+    if form != "json":
         renderer = structlog.dev.ConsoleRenderer(colors=facilities == "console" and sys.stderr.isatty(), pad_event_to=0)
     structlog.configure(
         processors=[
@@ -97,10 +94,9 @@ def add_request(_logger: object, _method: str, event: structlog.typing.EventDict
 
 def describe_runtime() -> dict[str, str]:
     """Return what this program runs on: the fields of `ams.wire.service.Version` that anybody may see."""
-    try:
+    distribution = ""
+    with contextlib.suppress(OSError):
         distribution = platform.freedesktop_os_release().get("PRETTY_NAME", "")
-    except OSError:
-        distribution = ""
     return {
         "build_time": ams.__released__,
         "golang": f"Python {platform.python_version()}",

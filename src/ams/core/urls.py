@@ -6,7 +6,6 @@ from urllib.parse import urlsplit
 
 _AUTHORITY = re.compile(r"\s*(?:[A-Za-z][A-Za-z0-9+.-]*:)?[/\\]*([^/\\?#]*)")
 """Matches malformed URLs too, so that a password in a mistyped URL is found."""
-_IPV6_CLIENT_BITS = 64  # a client usually has at least a /64 of IPv6 to itself
 
 
 def has_credentials(url: str) -> bool:
@@ -53,4 +52,4 @@ def client_of(address: str) -> str:
     parsed = parse_address(address)
     if isinstance(parsed, ipaddress.IPv4Address):
         return str(parsed)
-    return str(int(parsed) >> (parsed.max_prefixlen - _IPV6_CLIENT_BITS))
+    return str(int(parsed) >> 64)  # a client usually has at least a /64 to itself

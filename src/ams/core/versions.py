@@ -10,13 +10,11 @@ import msgspec
 from ams.core.errors import ChangedMeanwhile, refuse_if
 
 _TAGS = re.compile(r"[ \t]*(?:W/)?\"[!#-~\x80-\xff]*\"[ \t]*")
-_WEAK = "W/"
 
 
 def version_of(state: object) -> str:
     """Return the version of a state: equal for equal states, on every node and after a restart."""
-    encoded = msgspec.json.encode(state, order="deterministic")
-    return hashlib.blake2b(encoded, digest_size=12).hexdigest()
+    return hashlib.blake2b(msgspec.json.encode(state, order="deterministic"), digest_size=12).hexdigest()
 
 
 class Precondition(NamedTuple):
@@ -48,4 +46,4 @@ def read_if_match(header: str) -> Precondition:
     tags = header.split(",")
     refuse_if(not all(map(_TAGS.fullmatch, tags)), 'If-Match should be * or an ETag as it was answered, such as "5f1e"')
     texts = [tag.strip() for tag in tags]
-    return Precondition(frozenset(text.strip('"') for text in texts if not text.startswith(_WEAK)))
+    return Precondition(frozenset(text.strip('"') for text in texts if not text.startswith("W/")))

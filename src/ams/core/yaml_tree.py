@@ -19,12 +19,10 @@ from ams.core.errors import BadDocument
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 60
 
-_NULLS = ("", "~", "null", "Null", "NULL")
 _BOOLEANS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
 _INTEGER = re.compile(r"[-+]?\d+", re.ASCII)
 _FRACTION = re.compile(r"[-+]?(\.\d+|\d+(\.\d*)?)([eE][-+]?\d+)?", re.ASCII)
 _NOT_IN_JSON = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
-_MIN_INTEGER, _MAX_INTEGER = -(2**63), 2**64 - 1
 _MAX_DIGITS = 25
 
 
@@ -59,11 +57,10 @@ class Value:
     @property
     def is_null(self) -> bool:
         """Return whether the value is null."""
-        return self._is_plain and self.node.value in _NULLS
+        return self._is_plain and self.node.value in ("", "~", "null", "Null", "NULL")
 
     @property
     def _is_plain(self) -> bool:
-        """Whether it is a plain scalar, which may be a number, a boolean or null."""
         return isinstance(self.node, yaml.ScalarNode) and not self.node.style
 
     @property
@@ -145,7 +142,7 @@ class Value:
         if not (_FRACTION.fullmatch(text) or _NOT_IN_JSON.fullmatch(text)):
             return text
         whole = _INTEGER.fullmatch(text)
-        if whole and len(text) < _MAX_DIGITS and _MIN_INTEGER <= int(text) <= _MAX_INTEGER:
+        if whole and len(text) < _MAX_DIGITS and -(2**63) <= int(text) < 2**64:
             return int(text)
         if not whole and not _NOT_IN_JSON.fullmatch(text) and math.isfinite(float(text)):
             return float(text)
@@ -165,9 +162,7 @@ def read_tree(path: str) -> Value | None:
 def parse_tree(text: str, shown: str) -> Value | None:
     """Parse YAML text; `shown` is its file's name in errors. None if it is empty. Raises `BadDocument`."""
     try:
-        node = _Loader(text).get_single_node()
-    except _Refused as error:
-        raise bad(FileLine(shown, error.line), f"{error}") from None
+        node = _Loader(text, shown).get_single_node()
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise bad(FileLine(shown, line), f"not YAML: {error.problem}") from None
@@ -191,28 +186,22 @@ def _require_max_bytes(content: bytes, shown: str) -> bytes:
     return content
 
 
-class _Refused(Exception):
-    def __init__(self, text: str, line: int) -> None:
-        super().__init__(text)
-        self.line = line
-
-
 class _Loader(yaml.SafeLoader):
     """Composes nodes without constructing objects; refuses aliases, tags and deep nesting."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, shown: str) -> None:
         super().__init__(text)
-        self._depth = 0
+        self._shown, self._depth = shown, 0
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         event: yaml.NodeEvent = self.peek_event()  # type: ignore[no-untyped-call]  # the stubs leave it out
-        line = event.start_mark.line + 1 if event.start_mark else 1
+        place = FileLine(self._shown, event.start_mark.line + 1 if event.start_mark else 1)
         if isinstance(event, yaml.AliasEvent):
-            raise _Refused("aliases (*name) are not taken; write it out", line)
+            raise bad(place, "aliases (*name) are not taken; write it out")
         if getattr(event, "tag", None):
-            raise _Refused("tags (!name) are not taken", line)
+            raise bad(place, "tags (!name) are not taken")
         if self._depth == MAX_DEPTH:
-            raise _Refused(f"deeper than {MAX_DEPTH} levels", line)
+            raise bad(place, f"deeper than {MAX_DEPTH} levels")
         self._depth += 1
         node: yaml.Node | None = super().compose_node(parent, index)
         self._depth -= 1

@@ -48,17 +48,15 @@ _HEADERS = _SIMPLE_HEADERS | {
 _EXPOSED_HEADERS = b"x-request-id, date, retry-after, etag"
 """Header fields that pages of other origins may read: error details, retry time, and versions."""
 
-
 REQUEST_ID = b"x-request-id"
 _GOOD_ID = re.compile(rb"[!-~]{1,128}")
+
+logger = structlog.get_logger("ams.http")
 
 
 def good_id(value: bytes) -> bytes:
     """Return a client's request id; empty if it is not safe in a header and a log line."""
     return value if _GOOD_ID.fullmatch(value) else b""
-
-
-logger = structlog.get_logger("ams.http")
 
 
 class App:
@@ -204,7 +202,7 @@ class App:
             read = await self._bodies.read(headers, request.receive, action.most, holders)
             if not action.is_open and time.monotonic() - began > RECHECK_AFTER_SECONDS:
                 await self._gate.admit_again(action.name, names, headers, query)
-            holding.enter_context(self._bodies.hold_body(read, holders))
+            holding.enter_context(self._bodies.hold_body(len(read), holders))
             return read
 
         def leave_unrecorded() -> None:
@@ -243,15 +241,12 @@ def _place_of(path: str) -> tuple[int, str]:
 
 
 async def _answer_options(headers: list[Header], is_cross_origin: bool, send: Send) -> None:
-    status, body, allowed = 200, b"", [JSON]
-    if is_cross_origin:
-        try:
-            allowed += [ANY_ORIGIN, *_preflight(headers)]
-        except (BadRequest, NotAllowed, HTTPException) as error:
-            refused = refusal(error)
-            status, body = refused.code, refused.body
-            allowed.append(ANY_ORIGIN)
-    await answer(send, status, body, allowed)
+    try:
+        allowed = [ANY_ORIGIN, *_preflight(headers)] if is_cross_origin else []
+        await answer(send, 200, b"", [JSON, *allowed])
+    except (BadRequest, NotAllowed, HTTPException) as error:
+        refused = refusal(error)
+        await answer(send, refused.code, refused.body, [JSON, ANY_ORIGIN])
 
 
 def _preflight(headers: list[Header]) -> list[Header]:

@@ -26,7 +26,6 @@ SCHEMA = pa.schema(
 )
 """Part of the API; shown in `docs/reference/reading.md`."""
 _ATTRIBUTES, _DATA = b'"attributes":', b'"data":"'  # starts of a fragment's members; the third is removed before
-_NO_ATTRIBUTES: Mapping[str, str] = {}
 _attributes = msgspec.json.Decoder(dict[str, str]).decode
 
 
@@ -81,13 +80,9 @@ def _content(fragment: bytes) -> tuple[Mapping[str, str], bytes]:
     if head >= 0 and fragment[head:start] == _DATA:
         try:
             data = pybase64.b64decode(fragment[start:-1], validate=True)
-        except ValueError:
-            return _parse_content(fragment)
-        return (_attributes(fragment[len(_ATTRIBUTES) : head - 1]) if head else _NO_ATTRIBUTES), data
-    return _parse_content(fragment)
-
-
-def _parse_content(fragment: bytes) -> tuple[Mapping[str, str], bytes]:
+            return (_attributes(fragment[len(_ATTRIBUTES) : head - 1]) if head else {}), data
+        except ValueError:  # not base64
+            pass
     message = messages.parse(fragment)
     return message.attributes, messages.data_or_text(message.data)
 

@@ -50,7 +50,6 @@ def _decode_query(text: bytes) -> str:
     return unquote_plus(plain, errors="replace") if b"%" in text or b"+" in text else plain
 
 
-_FORWARDED_FOR = b"x-forwarded-for"
 MAX_HOPS = 20  # a longer list is ignored: no service is behind so many proxies
 
 
@@ -60,7 +59,7 @@ def client_address(scope: MutableMapping[str, Any], proxies: Sequence[Network]) 
     near = usual_address(peer[0]) if peer else ""
     if not proxies or not is_within(near, proxies):
         return near
-    said = ",".join(value.decode("latin-1") for name, value in scope["headers"] if name == _FORWARDED_FOR)
+    said = ",".join(value.decode("latin-1") for name, value in scope["headers"] if name == b"x-forwarded-for")
     for hop in reversed(said.rsplit(",", MAX_HOPS)[-MAX_HOPS:] if said else ()):
         address = usual_address(hop.strip())
         if not address:  # not written by one of our proxies

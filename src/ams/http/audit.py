@@ -16,7 +16,7 @@ import structlog
 
 from ams.access.admission import Caller
 from ams.core.clock import Clock
-from ams.core.errors import AmsError, Overloaded, QuotaExceeded, RateLimited, UnknownToken
+from ams.core.errors import Overloaded, QuotaExceeded, RateLimited, UnknownToken
 from ams.core.telemetry import REQUEST
 from ams.http.asgi import Application, Event, Receive, Send, client_address
 from ams.http.errors import refusal
@@ -121,7 +121,8 @@ class Auditor:
             raise
         except Exception as error:
             if request.is_change and not isinstance(error, _UNRECORDED_ERRORS):
-                actor = request.actor if request.caller else await self._who(request.scope)
+                headers, query = request.scope["headers"], request.scope["query_string"]
+                actor = request.actor if request.caller else await self._gate.name(headers, query)
                 if actor:
                     reason = getattr(error, "message", "") or "Internal error"
                     await self._record(request, actor, refusal(error).code, reason)
@@ -155,13 +156,6 @@ class Auditor:
     def _address(self, scope: MutableMapping[str, Any]) -> str:
         """Return the client address: from the scope for calls other than HTTP requests, else as proxies report it."""
         return scope.get("address") or client_address(scope, self._proxies)
-
-    async def _who(self, scope: MutableMapping[str, Any]) -> str:
-        """Return the name of a user whose roles were not enough; empty without a known user."""
-        try:
-            return await self._gate.name(scope["headers"], scope["query_string"])
-        except AmsError:  # the registry is down: the request has failed for that already
-            return ""
 
     async def _record(self, request: AuditedRequest, actor: str, code: int, reason: str) -> None:
         event = new_event(

@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from ams.core.errors import AmsError, BadRequest, InvalidInput, TooLarge
+from ams.core.errors import BadRequest, InvalidInput, TooLarge
 from ams.wire.base import CamelRequest, Request
 
 T = TypeVar("T", bound=Request)
@@ -32,7 +32,7 @@ class BodyReader(Generic[T]):
 
     def __init__(self, shape: type[T], refusal: str = "") -> None:
         """`refusal` is the text of the route's parse error; empty: it has no text of its own (contract 16)."""
-        self._shape, self._refusal = shape, refusal
+        self._shape, self._error = shape, functools.partial(InvalidInput, refusal) if refusal else bad_request
         self._decode = msgspec.json.Decoder(shape).decode
 
     def read(self, body: bytes | msgspec.Raw) -> T:
@@ -57,9 +57,6 @@ class BodyReader(Generic[T]):
         except BadRequest:
             raise self._error() from None
         return self.read(first)
-
-    def _error(self) -> AmsError:
-        return InvalidInput(self._refusal) if self._refusal else bad_request()
 
 
 body_reader = functools.cache(BodyReader[Any])

@@ -82,8 +82,7 @@ class Console:
         return Response(msgspec.json.encode(config), headers=_headers(_REVALIDATE), media_type="application/json")
 
     async def _file(self, request: Request) -> Response:
-        file = self._files.get(request.path_params["name"] or PAGE)
-        if file is None:
+        if (file := self._files.get(request.path_params["name"] or PAGE)) is None:
             text = "There is no such file of the console.\n" if self._files else NOT_BUILT_TEXT
             return Response(text, 404, _headers(_REVALIDATE), "text/plain")
         headers = _headers(file.caching) | {"ETag": file.etag, "Vary": "Accept-Encoding"}

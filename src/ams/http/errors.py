@@ -41,7 +41,6 @@ STATUS: dict[type[errors.AmsError], HttpStatus] = {
 """The nearest ancestor of an error counts. Source: contract, short forms; 406, 412, 415, 429, 503: ours."""
 
 RETRY_LATER: Header = (b"retry-after", b"2")
-RETRY_SOON: Header = (b"retry-after", b"1")  # of a 429: every rate allows a request within a second
 
 
 def status_of(kind: type[errors.AmsError]) -> HttpStatus:
@@ -68,7 +67,7 @@ def refusal(error: Exception) -> Refusal:
 
 def _headers(error: errors.AmsError) -> Iterator[Header]:
     if isinstance(error, errors.RateLimited):
-        yield RETRY_SOON
+        yield b"retry-after", b"1"  # every rate allows a request within a second
     elif error.retriable or (isinstance(error, errors.TokenRefused) and error.later):
         yield RETRY_LATER
     if isinstance(error, errors.TokenRefused):  # with the envelope's reason (RFC 6750, 3)

@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 
 from ams.access.admission import Admission, Caller, bearer_of
 from ams.access.rates import QuotaSlots, Rates
-from ams.core.ack_ids import AckIds
-from ams.core.errors import NotAuthenticated, OwnedElsewhere
+from ams.core.errors import AmsError, NotAuthenticated, OwnedElsewhere
 from ams.core.names import ProjectName, SubscriptionName, TopicName, ack_prefix, checked_name, checked_resource_name
 from ams.http import messages
 from ams.http.asgi import Header, Receive, query_value
@@ -106,9 +105,11 @@ class RequestGate:
         return await self._admission.admit(action, self.token(headers, query), place, names)
 
     async def name(self, headers: list[Header], query: bytes) -> str:
-        """Return the name of the token's user, with any roles; empty without a known user."""
-        principal = await self._admission.user_of(self.token(headers, query))
-        return principal.name if principal else ""
+        """Return the name of the token's user, with any roles; empty if it is not known, or the registry is down."""
+        with contextlib.suppress(AmsError):
+            principal = await self._admission.user_of(self.token(headers, query))
+            return principal.name if principal else ""
+        return ""
 
     def cached_caller(self, headers: list[Header], query: bytes) -> str | None:
         """Return the cached result of `who`, or None if it is not cached. Raises `TokenRefused`."""
@@ -134,9 +135,6 @@ class RequestGate:
         user = await self._admission.principal(token)
         if user is not None:
             self._rates.count(user.id, None)
-
-
-_UNCLEAN_PARTS = ("", ".", "..")  # parts of an unclean path (contract 1.3), not found here
 
 
 class HotCall(NamedTuple):
@@ -220,8 +218,8 @@ class FastRoutes:
         if scope["method"] != "POST":
             return None
         parts = scope["path"].split("/")
-        if len(parts) != 6 or parts[1] != "v1" or parts[2] != "projects" or parts[3] in _UNCLEAN_PARTS:
-            return None
+        if len(parts) != 6 or parts[1] != "v1" or parts[2] != "projects" or parts[3] in ("", ".", ".."):
+            return None  # the last is of an unclean path (contract 1.3)
         name, _, verb = parts[5].rpartition(":")
         action = f"{parts[4]}:{verb}"
         handler = self._handlers.get(action)
@@ -284,7 +282,7 @@ class FastRoutes:
         # A topic's schema refuses data that is not base64 itself, with its own text (contract 15.3).
         act = partial(self._store, topic, call.project, not is_strict or topic.schema is not None)
         self._remember(call, act if topic.schema is None else partial(self._store_allowed, topic, topic.schema))
-        with self.bodies.hold_body(body, call.holders):
+        with self.bodies.hold_body(len(body), call.holders):
             return await act(body, key)
 
     async def _store_allowed(self, topic: Topic, schema: AttachedSchema, body: bytes, key: str | None) -> bytes:
@@ -309,8 +307,7 @@ class FastRoutes:
         body = await self.bodies.read(call.scope["headers"], call.receive, SMALL_BODY)
         if time.monotonic() - began > RECHECK_AFTER_SECONDS:
             subscription = await self._to_pull_again(call)
-        act = partial(self._give, subscription, call.project, call.caller)
-        self._remember(call, act, is_pull=True)
+        self._remember(call, partial(self._give, subscription, call.project, call.caller), is_pull=True)
         if subscription.parallel is None or self._forwarder is None:
             return await self._pull_now(call, subscription, body)
         pull_answer, left = partial(self._pull_now, call, subscription, body), partial(watch_disconnect, call.receive)
@@ -324,27 +321,20 @@ class FastRoutes:
         except NotOnLane:
             return await self._pull_later(call, subscription, body)
 
-    def _give(
+    async def _give(
         self, subscription: Subscription, project: str, caller: Caller, body: bytes, _: str | None = None
-    ) -> Work:
+    ) -> bytes:
         """Return available messages. Raises `NotOnLane` if there are none and the client waits."""
+        wanted, wait = messages.pull_request(body)
         if subscription.parallel is None:
-            return self._hand_out(subscription, project, body)
-        return self._lease(subscription, project, caller, body)
-
-    async def _hand_out(self, subscription: Subscription, project: str, body: bytes) -> bytes:
-        wanted, wait = messages.pull_request(body)
-        stored = await self._deliverer.pull(subscription, wanted, wait=wait, project=project)
-        if wait and not stored:
-            raise NotOnLane
-        return messages.pull_answer(ack_prefix(project, subscription.name), stored)
-
-    async def _lease(self, subscription: Subscription, project: str, caller: Caller, body: bytes) -> bytes:
-        wanted, wait = messages.pull_request(body)
-        lots = await self._puller.pull(subscription, wanted, holder=holder_of(caller), held_for=project, wait=wait)
-        if wait and not lots:
-            raise NotOnLane
-        return messages.lease_answer(ack_prefix(project, subscription.name), lots)
+            stored = await self._deliverer.pull(subscription, wanted, wait=wait, project=project)
+            if stored or not wait:
+                return messages.pull_answer(ack_prefix(project, subscription.name), stored)
+        else:
+            lots = await self._puller.pull(subscription, wanted, holder=holder_of(caller), held_for=project, wait=wait)
+            if lots or not wait:
+                return messages.lease_answer(ack_prefix(project, subscription.name), lots)
+        raise NotOnLane
 
     async def _pull_later(self, call: HotCall, subscription: Subscription, body: bytes) -> bytes:
         """Wait for messages, timeout or disconnect; check rights after each wait."""
@@ -378,32 +368,28 @@ class FastRoutes:
         if time.monotonic() - began > RECHECK_AFTER_SECONDS:
             caller = await self._admitted_again(call)
         prefix = ack_prefix(call.project, call.name)
-        with self.bodies.hold_body(body, call.holders):
+        with self.bodies.hold_body(len(body), call.holders):
             if await self._deliverer.is_parallel(caller, SubscriptionName(call.name)):
                 each = await self._messages.each_ack_id(prefix, body)
                 subscription = await self._deliverer.to_acknowledge(caller, SubscriptionName(call.name))
                 act = partial(self._take_each, subscription, prefix)
                 self._remember(call, act, waits_once=self._forwarder is None)
-                take = partial(self._take_each_id, subscription, each)
+                acknowledge = partial(self._settler.acknowledge, subscription, each)
                 if self._forwarder is None:
-                    return await take()
-                answer = await self._forwarder.run(take, call.scope, lambda: body)
-                return answer if isinstance(answer, bytes) else answer.body
+                    await acknowledge()
+                    return b"{}"
+                answer = await self._forwarder.run(acknowledge, call.scope, lambda: body)
+                return b"{}" if answer is None else answer.body
             ids = await self._messages.ack_ids(prefix, body, project=call.project)
             subscription = await self._deliverer.to_acknowledge(caller, SubscriptionName(call.name))
             self._remember(call, partial(self._take, subscription, prefix))
-            return await self._take_ids(subscription, prefix, ids)
+            await self._deliverer.acknowledge(subscription, messages.ack_numbers(prefix, ids))
+            return b"{}"
 
-    def _take(self, subscription: Subscription, prefix: str, body: bytes, _: str | None) -> Work:
-        return self._take_ids(subscription, prefix, messages.ack_ids(body))
-
-    async def _take_ids(self, subscription: Subscription, prefix: str, ids: list[str] | None) -> bytes:
-        await self._deliverer.acknowledge(subscription, messages.ack_numbers(prefix, ids))
+    async def _take(self, subscription: Subscription, prefix: str, body: bytes, _: str | None) -> bytes:
+        await self._deliverer.acknowledge(subscription, messages.ack_numbers(prefix, messages.ack_ids(body)))
         return b"{}"
 
-    def _take_each(self, subscription: Subscription, prefix: str, body: bytes, _: str | None) -> Work:
-        return self._take_each_id(subscription, messages.each_ack_id(prefix, body))
-
-    async def _take_each_id(self, subscription: Subscription, ids: AckIds) -> bytes:
-        await self._settler.acknowledge(subscription, ids)
+    async def _take_each(self, subscription: Subscription, prefix: str, body: bytes, _: str | None) -> bytes:
+        await self._settler.acknowledge(subscription, messages.each_ack_id(prefix, body))
         return b"{}"

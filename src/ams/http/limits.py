@@ -27,6 +27,7 @@ MAX_DELAY_SECONDS = 30.0
 REPORT_SECONDS = 60.0  # between two log lines about one sender
 _UNKNOWN_BYTES = 64 * 1024  # assumed length of a waiting body without one
 _MIN_DEBTS_BEFORE_CLEANUP = 1024  # debts kept before paid ones are looked for and dropped
+_NO_HOLD = contextlib.nullcontext()
 _TOO_MANY, _NOT_GZIP = "Too many large requests at once", "Request body is not gzip"
 
 logger = structlog.get_logger("ams.http")
@@ -105,20 +106,14 @@ class ClientLeft(Exception):
     """The client closed the connection before its request was complete."""
 
 
+@dataclass(slots=True, eq=False)
 class ArrivingBody:
-    """A body that is being received. `on_end` is called when it is ended to free memory."""
+    """A body that is being received."""
 
-    __slots__ = ("_on_end", "holders", "is_ended", "size")
-
-    def __init__(self, holders: Holders, on_end: Callable[[], None]) -> None:
-        self.holders, self._on_end = holders, on_end
-        self.size = 0  # counted bytes
-        self.is_ended = False
-
-    def end(self) -> None:
-        """End the body."""
-        self.is_ended = True
-        self._on_end()
+    holders: Holders
+    on_end: Callable[[], None]  # called when it is ended to free memory
+    size: int = 0  # counted bytes
+    is_ended: bool = False
 
 
 class Bodies:
@@ -145,15 +140,14 @@ class Bodies:
         is_coded, announced = is_gzip(headers), _content_length(headers)
         if announced is not None and announced > limit:
             raise TooLarge
-        if self.must_wait(holders):
-            size = None if is_coded else announced
-            if size is None or size > UNPACED_BYTES:
-                await self._refused.wait(_sender(holders), size)
+        size = None if is_coded else announced
+        if size is None or size > UNPACED_BYTES:
+            await self._refused.wait(_sender(holders), size)
         body = await self._receive(receive, limit, holders)
         if is_coded and body:
             body = await self._decode_gzip(body, limit, holders)
         if len(body) > MAX_UNCOUNTED_BYTES:
-            with self.hold_body(body, holders):
+            with self.hold_body(len(body), holders):
                 await self._turns(_sender(holders))
         return body
 
@@ -207,18 +201,25 @@ class Bodies:
             late = BadRequest("Request took too long to arrive")
             raise (Overloaded(_TOO_MANY) if arriving.is_ended else late) from None
 
-    def hold_body(self, body: bytes, holders: Holders = ("",)) -> contextlib.AbstractContextManager[None]:
+    def hold_body(self, size: int, holders: Holders = ("",)) -> contextlib.AbstractContextManager[None]:
         """Count a body during its work, because waiting for the disk takes memory too. Notes a refusal."""
-        return self._hold(len(body), holders)
+        return self._hold_large(size, holders) if size > UNPACED_BYTES else _NO_HOLD
 
     def count_request(self, size: int, holders: Holders = ("",)) -> contextlib.AbstractContextManager[None]:
         """Count a request during its work. Raises `Overloaded` if it would leave less memory than it takes."""
         if size > MAX_UNCOUNTED_BYTES and size > self._share.room(*holders):
             raise Overloaded(_TOO_MANY)
-        return self._hold(size, holders)
+        return self.hold_body(size, holders)
 
-    def _hold(self, size: int, holders: Holders) -> contextlib.AbstractContextManager[None]:
-        return _HeldBody(self._share, self._refused, holders, size) if size > UNPACED_BYTES else _NO_HOLD
+    @contextlib.contextmanager
+    def _hold_large(self, size: int, holders: Holders) -> Iterator[None]:
+        try:
+            with self._share.hold_bytes(size, *holders):
+                yield
+        except AmsError as error:
+            if not error.retriable:  # the sender is not to blame for retriable errors
+                self._refused.note(_sender(holders), size)
+            raise
 
     async def _read_on(self, first: bytes, receive: Receive, limit: int, arriving: ArrivingBody) -> bytes:
         chunks, size, more = [first], len(first), True
@@ -241,13 +242,24 @@ class Bodies:
             self.release(arriving)
 
     def grow(self, arriving: ArrivingBody, size: int) -> None:
-        """Count the present size of a body, and free memory. Raises `Overloaded` if this body must go."""
+        """Count the present size of a body. While memory is short, end the largest body of the largest holder.
+
+        Raises `Overloaded` if that is this body, or if the holder's bodies are being stored already.
+        """
         if size <= MAX_UNCOUNTED_BYTES or arriving.is_ended:
             return
         self._arriving.add(arriving)
         self._share.add(size - arriving.size, *arriving.holders)
         arriving.size = size
-        self._free_memory(arriving)
+        while self._share.used > self._share.capacity:
+            largest = self._share.largest_holder()
+            of_largest = [each for each in self._arriving if largest in each.holders]
+            ended = max(of_largest, key=lambda each: (each.size, each is arriving), default=arriving)
+            if ended is arriving:
+                raise Overloaded(_TOO_MANY)
+            ended.is_ended = True
+            ended.on_end()
+            self.release(ended)
 
     def keep(self, arriving: ArrivingBody) -> None:
         """Count a complete body until `release`; it is not ended any more."""
@@ -256,45 +268,8 @@ class Bodies:
     def release(self, arriving: ArrivingBody) -> None:
         """Stop counting a body."""
         self._arriving.discard(arriving)
-        self._uncount(arriving)
-
-    def _free_memory(self, arriving: ArrivingBody) -> None:
-        """While memory is short, end the largest body of the largest holder.
-
-        Raises `Overloaded` if that is the arriving body, or if the holder's bodies are being stored already.
-        """
-        while self._share.used > self._share.capacity:
-            largest = self._share.largest_holder()
-            of_largest = [each for each in self._arriving if largest in each.holders and each.size]
-            ended = max(of_largest, key=lambda each: (each.size, each is arriving), default=arriving)
-            if ended is arriving:
-                raise Overloaded(_TOO_MANY)
-            ended.end()
-            self._uncount(ended)
-
-    def _uncount(self, arriving: ArrivingBody) -> None:
         self._share.add(-arriving.size, *arriving.holders)
         arriving.size = 0
-
-
-class _HeldBody(contextlib.AbstractContextManager[None]):
-    __slots__ = ("_holders", "_refused", "_share", "_size")
-
-    def __init__(self, share: FairShare[Hashable], refused: RefusedBytes, holders: Holders, size: int) -> None:
-        self._share, self._refused, self._holders, self._size = share, refused, holders, size
-
-    def __enter__(self) -> None:
-        if self._size > MAX_UNCOUNTED_BYTES:
-            self._share.add(self._size, *self._holders)
-
-    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        if self._size > MAX_UNCOUNTED_BYTES:
-            self._share.add(-self._size, *self._holders)
-        if isinstance(error, AmsError) and not error.retriable:  # the sender is not to blame for retriable errors
-            self._refused.note(_sender(self._holders), self._size)
-
-
-_NO_HOLD = contextlib.nullcontext()
 
 
 def _sender(holders: Holders) -> Hashable:

@@ -11,29 +11,16 @@ import struct
 from array import array
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from itertools import accumulate, pairwise
-from typing import ClassVar, cast
+from typing import ClassVar, Generic, TypeVar, cast
 
 import msgspec
 import pybase64
 
+from ams.core import messages
 from ams.core.ack_ids import AckIds, ack_ids_of
 from ams.core.clock import publish_time
-from ams.core.errors import InvalidInput
-from ams.core.messages import (
-    MAX_ORDERING_KEY,
-    Batch,
-    Fragment,
-    Message,
-    ParsedMessages,
-    Stored,
-    batch_of,
-    batch_of_base64,
-    batch_of_base64_and_keys,
-    decoded_data,
-    is_ordering_key,
-    message,
-    split_ordering_key,
-)
+from ams.core.errors import InvalidInput, refuse_if
+from ams.core.messages import Batch, Fragment, Stored
 from ams.core.names import Offset, ack_offsets
 from ams.core.runs import runs_of
 from ams.http.bodies import BIG_BODY, YIELD_BYTES, YIELD_MESSAGES, BodyReader, check_attributes, holds_few, slices_of
@@ -42,12 +29,13 @@ from ams.wire.base import CamelRequest, Request
 from ams.wire.messages import AckBody, AttributePair, PublishBody, PublishedMessage, PullBody
 from ams.workers.pool import NoWorker, Pool, TaskFailed
 
+M = TypeVar("M")
+
 IDEMPOTENCY_KEY = b"idempotency-key"  # header field with the key of a publish
 _VALID_KEY = re.compile(rb"[ -~]{1,255}")  # valid keys; the parser has cut off blanks around them
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 _IDS_PER_YIELD = 4096  # ack ids of a big body parsed between two yields to the event loop
 _WORKER_SECONDS = 10.0  # for a worker to parse a body; after that it is parsed here
-_ORDERING_KEY = b'"orderingKey"'
 _COUNTS = struct.Struct("<QQQQ")
 """Of a `Batch`: bytes of the fragments and of the largest of them, data bytes, messages that are not base64."""
 _ids: Callable[[memoryview], list[str] | None] = msgspec.msgpack.Decoder(list[str] | None).decode
@@ -174,7 +162,7 @@ async def _take_batch(counts: memoryview, lengths: memoryview, blob: memoryview)
         if len(fragments) % YIELD_MESSAGES == 0 or size >= YIELD_BYTES:
             await asyncio.sleep(0)
             size = 0
-    return Batch(ParsedMessages(fragments), fragments, *_COUNTS.unpack(counts))
+    return Batch(messages.ParsedMessages(fragments), fragments, *_COUNTS.unpack(counts))
 
 
 class _UnusualMessages:
@@ -182,7 +170,7 @@ class _UnusualMessages:
 
     def __init__(self, is_lenient: bool) -> None:
         self._is_lenient = is_lenient  # True: data that is not base64 is counted; False: it is refused
-        self._messages: list[Message] = []
+        self._messages: list[messages.Message] = []
         self._not_base64 = 0
 
     def read(self, raw: Sequence[msgspec.Raw]) -> None:
@@ -195,22 +183,22 @@ class _UnusualMessages:
         data, key, attributes = sent.data or "", sent.ordering_key or "", _attributes(sent.attributes)
         if not attributes and not data.strip("\r\n"):  # line breaks do not count as data (contract 17.1, M7)
             raise _bad_message("message", place, "has neither data nor attributes")
-        if not is_ordering_key(key):
-            raise _bad_message("the ordering key of message", place, f"has more than {MAX_ORDERING_KEY} bytes")
+        if not messages.is_ordering_key(key):
+            raise _bad_message("the ordering key of message", place, f"has more than {messages.MAX_ORDERING_KEY} bytes")
         is_plain = True
         try:
             pybase64.b64decode(data, validate=True)
         except ValueError:  # not standard, padded base64
             is_plain = False
             self._check_base64(data, place)
-        self._messages.append(message(data, attributes, key, plain=is_plain))
+        self._messages.append(messages.message(data, attributes, key, plain=is_plain))
 
     def batch(self) -> Batch:
-        return batch_of(self._messages, not_base64=self._not_base64)
+        return messages.batch_of(self._messages, not_base64=self._not_base64)
 
     def _check_base64(self, data: str, place: int) -> None:
         try:
-            decoded_data(data)
+            messages.decoded_data(data)
         except ValueError:
             if not self._is_lenient:
                 text = "is not base64, as strict_data demands: encode it"
@@ -232,12 +220,6 @@ class UsualMessage(CamelRequest, frozen=True, gc=False):
     publish_time: str | None = None
 
 
-class UsualBody(Request, frozen=True):
-    """A `PublishBody` of such messages."""
-
-    messages: list[UsualMessage] | None = None
-
-
 class KeyedMessage(CamelRequest, frozen=True, gc=False):
     """A usual message that may have an ordering key."""
 
@@ -248,26 +230,24 @@ class KeyedMessage(CamelRequest, frozen=True, gc=False):
     publish_time: str | None = None
 
 
-class KeyedBody(Request, frozen=True):
+class BodyOf(Request, Generic[M], frozen=True):
     """A `PublishBody` of such messages."""
 
-    messages: list[KeyedMessage] | None = None
+    messages: list[M] | None = None
 
 
-_usual_body = msgspec.json.Decoder(UsualBody).decode
-_keyed_body = msgspec.json.Decoder(KeyedBody).decode
+_usual_body = msgspec.json.Decoder(BodyOf[UsualMessage]).decode
+_keyed_body = msgspec.json.Decoder(BodyOf[KeyedMessage]).decode
 
 
 def _read_usual(body: bytes) -> Batch | None:
     try:
-        return batch_of_base64(_usual_body(body).messages or ())
+        return messages.batch_of_base64(_usual_body(body).messages or ())
     except (ValueError, RecursionError):
-        return _read_keyed(body) if _ORDERING_KEY in body else None
-
-
-def _read_keyed(body: bytes) -> Batch | None:
+        if b'"orderingKey"' not in body:
+            return None
     try:
-        return batch_of_base64_and_keys(_keyed_body(body).messages or ())
+        return messages.batch_of_base64_and_keys(_keyed_body(body).messages or ())
     except (ValueError, RecursionError):
         return None
 
@@ -307,11 +287,9 @@ def idempotency_key(headers: Sequence[tuple[bytes, bytes]]) -> str | None:
     found = [value for name, value in headers if name == IDEMPOTENCY_KEY] if headers else ()
     if not found:
         return None
-    if len(found) > 1:
-        raise InvalidInput("Idempotency-Key is given more than once")
+    refuse_if(len(found) > 1, "Idempotency-Key is given more than once")
     key = found[0].strip(b" \t")
-    if not _VALID_KEY.fullmatch(key):
-        raise InvalidInput("Idempotency-Key must have 1 to 255 visible ASCII characters")
+    refuse_if(not _VALID_KEY.fullmatch(key), "Idempotency-Key must have 1 to 255 visible ASCII characters")
     return key.decode("ascii")
 
 
@@ -338,17 +316,17 @@ def pull_request(body: bytes) -> tuple[int, bool]:
 _PULL_ANSWER_START = b'{"receivedMessages":['
 
 
-def pull_answer(ack_prefix: str, messages: Sequence[Stored], behind: str = '"') -> bytes:
+def pull_answer(ack_prefix: str, stored: Sequence[Stored], behind: str = '"') -> bytes:
     """Return the answer of a pull: a single join of all parts, so each fragment is copied once.
 
     `behind` follows the number in an ack id: the end of the id, and further members.
     """
-    if not messages:
+    if not stored:
         return _PULL_ANSWER_START + b"]}"
     head = f'{{"ackId":"{ack_prefix}'
     middle = f'{behind},"message":{{"messageId":"'.encode()
     parts, end = [_PULL_ANSWER_START, head.encode()], b""
-    for first, time, fragments, _, has_keys in runs_of(messages):
+    for first, time, fragments, _, has_keys in runs_of(stored):
         end = f',"publishTime":"{publish_time(time)}"}}}}'.encode()
         between = b"%b,%b" % (end, parts[1])
         if has_keys:
@@ -365,7 +343,7 @@ def _with_keys(first: Offset, fragments: Sequence[Fragment], behind: bytes, betw
     """Yield the parts of messages with ordering keys, which are beside `message` (contract A6)."""
     for offset, fragment in enumerate(fragments, first):
         number = b"%d" % offset
-        key, message = split_ordering_key(fragment)
+        key, message = messages.split_ordering_key(fragment)
         yield from (number, behind, b",", key, b'"message":{"messageId":"', number, b'",', message, between)
 
 

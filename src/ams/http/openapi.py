@@ -124,7 +124,7 @@ def _describe(action: Action) -> dict[str, Any]:
             *({"name": each, "in": "path", "required": True, "schema": forms[each]} for each in variables),
             *map(_parameter, names),
         ],
-        "responses": {"200": _success(action), **_ERROR_REFERENCES},
+        "responses": {"200": _success(action)} | {code: {"$ref": f"#/components/responses/{code}"} for code in _ERRORS},
     }
     if action.request is not None:
         described["requestBody"] = {"content": {"application/json": {"schema": _reference(action.request)}}}
@@ -160,7 +160,6 @@ _ERRORS = {
     str(code): {"description": HTTPStatus(code).phrase, "content": {"application/json": {"schema": _reference(Error)}}}
     for code in sorted({status.code for status in STATUS.values()})
 }
-_ERROR_REFERENCES = {code: {"$ref": f"#/components/responses/{code}"} for code in _ERRORS}
 
 
 def _components() -> dict[str, Any]:

@@ -16,7 +16,6 @@ from ams.web.listener import Listener, ListenerLimits
 from ams.web.server import HttpServer
 
 MAX_CONNECTIONS = 128  # of an operations port; one address may have half of them
-_MAX_HEADER_BYTES = 16 * 2**10
 _TIMEOUT_SECONDS = 10.0
 _TEXT_TYPE = "text/plain; charset=utf-8"
 
@@ -55,7 +54,7 @@ def small_server(app: Application, name: str) -> HttpServer:
     port = Port(
         lambda connection, request: AsgiExchange(connection, app, request),
         refusal,
-        max_header_bytes=_MAX_HEADER_BYTES,
+        max_header_bytes=16 * 2**10,
         head_seconds=_TIMEOUT_SECONDS,
         body_seconds=_TIMEOUT_SECONDS,
     )

@@ -46,7 +46,7 @@ class Streamed(NamedTuple):
 
     media_type: str
     headers: Sequence[tuple[bytes, bytes]]
-    pieces: AsyncIterator[bytes]
+    pieces: AsyncGenerator[bytes]
     held: int = STREAMED_BYTES  # bytes in the memory of answers, from start to end
     is_endless: bool = False  # lasts until the client leaves, even while it waits for the next piece
 
@@ -70,14 +70,10 @@ class StreamedResponse(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request. Raises `Overloaded` if too many answers are unread."""
-        pieces = self._streamed.pieces
         self._unread.check(self._project, self._streamed.held)
         with self._unread.hold_answer(self._project, self._streamed.held):
-            try:
+            async with contextlib.aclosing(self._streamed.pieces) as pieces:
                 await self._send_pieces(pieces, scope, receive, send)
-            finally:
-                if isinstance(pieces, AsyncGenerator):  # releases its resources at once, in any case
-                    await pieces.aclose()
 
     async def _send_pieces(self, pieces: AsyncIterator[bytes], scope: Scope, receive: Receive, send: Send) -> None:
         piece = await anext(pieces, b"")

@@ -128,15 +128,10 @@ class KeySet(NamedTuple):
 
     @classmethod
     def parse(cls, data: bytes) -> Self:
-        """Parse a key set. Raises `IssuerFailed` if no key is accepted."""
+        """Accept the usable keys and silently skip those not for signatures. Raises `IssuerFailed` if there is none."""
         found = read_object(data, "its key set").get("keys")
         if not isinstance(found, list):
             raise IssuerFailed("its key set has no keys")
-        return cls.of(found)
-
-    @classmethod
-    def of(cls, found: Sequence[Any]) -> Self:
-        """Accept the usable keys and silently skip those not for signatures. Raises `IssuerFailed` if there is none."""
         if len(found) > MAX_KEYS:
             raise IssuerFailed(f"its key set has more than {MAX_KEYS} keys")
         keys: dict[PublishedKey, None] = {}
@@ -176,16 +171,6 @@ class FetchedKeys(NamedTuple):
     oddities: tuple[str, ...]
     generation: int
     fetched_on: Milliseconds
-
-
-class _File(msgspec.Struct):
-    url: str
-    jwks_url: str
-    fetched_on: int
-    keys: list[dict[str, Any]]
-
-
-_decoder = msgspec.json.Decoder(_File)
 
 
 class IssuerKeyCache(DocumentCache[_Source, Issuer, FetchedKeys]):
@@ -282,11 +267,11 @@ class IssuerKeyCache(DocumentCache[_Source, Issuer, FetchedKeys]):
         return f"{source[0]}.json"
 
     def _read(self, issuer: Issuer, data: bytes) -> Edition[FetchedKeys] | None:
-        kept = _decoder.decode(data)
-        is_other = (kept.url, kept.jwks_url) != (issuer.url, issuer.jwks_url)
-        if is_other or self._clock.wall() - kept.fetched_on >= KEYS_TTL_MS:
+        kept = read_object(data, "the file")
+        is_other = (kept["url"], kept["jwks_url"]) != (issuer.url, issuer.jwks_url)
+        if is_other or self._clock.wall() - kept["fetched_on"] >= KEYS_TTL_MS:
             return None
-        return self._edition(issuer, KeySet.of(kept.keys), None, Milliseconds(kept.fetched_on))
+        return self._edition(issuer, KeySet.parse(data), None, Milliseconds(kept["fetched_on"]))
 
     def _log_file_error(self, source: _Source, reason: str, *, is_read: bool) -> None:
         event = "issuer.kept_keys_unreadable" if is_read else "issuer.keys_not_kept"
@@ -303,8 +288,9 @@ class IssuerKeyCache(DocumentCache[_Source, Issuer, FetchedKeys]):
             generation = next(self._generations)
         age = max(self._clock.wall() - fetched_on, 0)  # negative when the system clock was set back
         now = self._clock.monotonic()
-        file = _File(issuer.url, issuer.jwks_url, fetched_on, [key.as_jwk() for key in found.keys])
-        document, data = FetchedKeys(*found, generation, fetched_on), msgspec.json.encode(file)
+        file = {"url": issuer.url, "jwks_url": issuer.jwks_url, "fetched_on": fetched_on}
+        data = msgspec.json.encode(file | {"keys": [key.as_jwk() for key in found.keys]})
+        document = FetchedKeys(*found, generation, fetched_on)
         return Edition(document, now + REFRESH_MS, now + KEYS_TTL_MS - age, data)
 
 

@@ -78,8 +78,7 @@ class Discovery(DocumentCache[str, Issuer, Description]):
     async def url(self, issuer: Issuer, name: str) -> str:
         """Return one of `TOKEN_URLS` or `LOGIN_URLS`. Raises `IssuerFailed`."""
         configured = {"jwks_uri": issuer.jwks_url, "introspection_endpoint": issuer.introspection_url}
-        found = configured.get(name) or (await self.document(issuer)).get(name)
-        if not found:
+        if not (found := configured.get(name) or (await self.document(issuer)).get(name)):
             raise IssuerFailed(f"its description has no {name}")
         return found
 

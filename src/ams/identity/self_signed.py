@@ -49,26 +49,23 @@ def named_key(token: str) -> NamedKey | None:
 
 def expiry(token: str, key: PublicKey, email: str, *, now: Milliseconds, leeway: float) -> Milliseconds:
     """Return when a token expires that the program `email` signed with `key`. Raises `TokenRefused`."""
-    if tokens.header(token).issuer_url != email:
-        raise TokenRefused("The token's iss is not the client_email of its key")
+    tokens.refuse_if(tokens.header(token).issuer_url != email, "The token's iss is not the client_email of its key")
     loaded = load_pem_public_key(key.pem.encode())
     assert isinstance(loaded, RSAPublicKey)
     usable = jwt.PyJWK(jwt.algorithms.RSAAlgorithm.to_jwk(loaded, as_dict=True), ALGORITHM)
     said = tokens.claims(token, Issuer(IssuerName(""), email), usable, now=now, leeway=leeway)
-    if said["sub"] != email:
-        raise TokenRefused("The token's sub is not its iss")
-    if "iat" not in said:
-        raise TokenRefused("The token does not say when it was made")
-    if said["exp"] - said["iat"] > MAX_LIFETIME_SECONDS + leeway:
-        raise TokenRefused(f"The token is good for longer than {MAX_LIFETIME_SECONDS} seconds")
+    tokens.refuse_if(said["sub"] != email, "The token's sub is not its iss")
+    tokens.refuse_if("iat" not in said, "The token does not say when it was made")
+    is_long = said["exp"] - said["iat"] > MAX_LIFETIME_SECONDS + leeway
+    tokens.refuse_if(is_long, f"The token is good for longer than {MAX_LIFETIME_SECONDS} seconds")
     audience = said.get("aud", "")
     audiences = [each for each in (audience if isinstance(audience, list) else [audience]) if each]
     if not AUDIENCES.issuperset(audiences):
         raise TokenRefused(f"The token is for another audience: {tokens.quote_claim(', '.join(audiences))}")
     scope = said.get("scope", "")
     scopes = scope.split() if isinstance(scope, str) else []
-    if not audiences and not SCOPES.intersection(scopes):
-        raise TokenRefused("The token is not for Pub/Sub: neither its aud nor its scope says so")
+    is_for_others = not audiences and not SCOPES.intersection(scopes)
+    tokens.refuse_if(is_for_others, "The token is not for Pub/Sub: neither its aud nor its scope says so")
     expires_on = tokens.expiry(said, leeway)
     assert expires_on is not None  # otherwise it was refused above
     return expires_on

@@ -11,7 +11,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, TypeGuard
 
 import jwt
 
@@ -38,10 +38,21 @@ class TokenHeader(NamedTuple):
     issuer_url: str
 
 
+def refuse_if(is_bad: object, text: str) -> None:
+    """Raise `TokenRefused` with this text if `is_bad` is true."""
+    if is_bad:
+        raise TokenRefused(text)
+
+
 def digest(token: str) -> bytes:
     """Return the cache key of a verified token."""
     # BLAKE2b: as strong as SHA-256, without a lookup in OpenSSL each time (hot path).
     return hashlib.blake2b(token.encode("utf-8", "surrogatepass"), digest_size=32).digest()
+
+
+def require_length(token: str) -> None:
+    """Raise `TokenRefused` for a token that is too long."""
+    refuse_if(len(token) > MAX_TOKEN_CHARACTERS, f"The token is longer than {MAX_TOKEN_CHARACTERS} characters")
 
 
 def header(token: str) -> TokenHeader:
@@ -49,11 +60,10 @@ def header(token: str) -> TokenHeader:
     head, payload, _ = _parts(token)
     parameters, said = _parameters(head), _object(payload, "payload")
     issuer_url = said.get("iss")
-    if not isinstance(issuer_url, str) or not _is_plain(issuer_url, MAX_URL_LENGTH):
+    if not _is_plain(issuer_url, MAX_URL_LENGTH):
         raise TokenRefused("The token does not say who issued it")
     algorithm, kid = _algorithm(parameters), parameters.get("kid")
-    if kid is not None and not (isinstance(kid, str) and _is_plain(kid, MAX_TEXT_LENGTH)):
-        raise TokenRefused("The token's kid cannot be read")
+    refuse_if(kid is not None and not _is_plain(kid, MAX_TEXT_LENGTH), "The token's kid cannot be read")
     return TokenHeader(algorithm, kid, issuer_url)
 
 
@@ -61,33 +71,25 @@ def claims(token: str, issuer: Issuer, key: jwt.PyJWK, *, now: Milliseconds, lee
     """Return the claims of a token signed with an issuer's key. `leeway` is in seconds. Raises `TokenRefused`."""
     head, payload, signature = _parts(token)
     algorithm = _algorithm(_parameters(head))
-    if key.algorithm_name != algorithm:
-        raise TokenRefused(f"The token's key is not one for {algorithm}")
+    refuse_if(key.algorithm_name != algorithm, f"The token's key is not one for {algorithm}")
     # Before the payload is parsed: forged tokens must be cheap.
-    if not _is_signed(f"{head}.{payload}", signature, key):
-        raise TokenRefused("The token's signature is wrong")
+    refuse_if(not _is_signed(f"{head}.{payload}", signature, key), "The token's signature is wrong")
     said = _object(payload, "payload")
     check(said, issuer, now=now, leeway=leeway)
-    if "exp" not in said:
-        raise TokenRefused("The token does not say when it expires")
+    refuse_if("exp" not in said, "The token does not say when it expires")
     return said
 
 
 def check(said: Mapping[str, Any], issuer: Issuer, *, now: Milliseconds, leeway: float) -> None:
     """Raise `TokenRefused` unless claims are of `issuer`, have a subject, are valid now, and are for us."""
-    if said.get("iss") != issuer.url:
-        raise TokenRefused("The token is of another issuer")
-    subject = said.get("sub")
-    if not isinstance(subject, str) or not _is_plain(subject, MAX_TEXT_LENGTH):
-        raise TokenRefused("The token does not say whose it is")
+    refuse_if(said.get("iss") != issuer.url, "The token is of another issuer")
+    refuse_if(not _is_plain(said.get("sub"), MAX_TEXT_LENGTH), "The token does not say whose it is")
     expires_on, latest = expiry(said, leeway), now / 1000 + leeway
-    if expires_on is not None and now >= expires_on:
-        raise TokenRefused("The token has expired")
-    begins, issued = _time(said, "nbf"), _time(said, "iat")
-    if begins is not None and begins > latest:
-        raise TokenRefused("The token is not good yet")
-    if issued is not None and issued > latest:
-        raise TokenRefused("The token was issued in the future: the issuer's clock and the service's differ")
+    refuse_if(expires_on is not None and now >= expires_on, "The token has expired")
+    begins, issued = _time(said, "nbf") or 0, _time(said, "iat") or 0
+    refuse_if(begins > latest, "The token is not good yet")
+    is_of_future = issued > latest
+    refuse_if(is_of_future, "The token was issued in the future: the issuer's clock and the service's differ")
     _check_audience(said, issuer)
 
 
@@ -105,8 +107,7 @@ def quote_claim(text: str) -> str:
 def _check_audience(said: Mapping[str, Any], issuer: Issuer) -> None:
     audience = said.get("aud", [])
     audiences = audience if isinstance(audience, list) else [audience]
-    if not all(isinstance(each, str) for each in audiences):
-        raise TokenRefused("The token's aud cannot be read")
+    refuse_if(not all(isinstance(each, str) for each in audiences), "The token's aud cannot be read")
     if issuer.audiences and not set(issuer.audiences) & set(audiences):
         raise TokenRefused(f"The token is for another audience: {_list(audiences)}")
     clients = [client for client in (said.get("azp"), said.get("client_id")) if isinstance(client, str)]
@@ -127,18 +128,17 @@ def _list(texts: Iterable[str]) -> str:
     return quote_claim(", ".join(texts)) or "none"
 
 
-def _is_plain(text: str, longest: int) -> bool:
-    return 0 < len(text) <= longest and text.isprintable()
+def _is_plain(text: object, longest: int) -> TypeGuard[str]:
+    return isinstance(text, str) and 0 < len(text) <= longest and text.isprintable()
 
 
 def _algorithm(parameters: Mapping[str, Any]) -> str:
     algorithm = parameters.get("alg")
     if not isinstance(algorithm, str):
         raise TokenRefused("The token does not say how it is signed")
-    if algorithm.lower() == "none":
-        raise TokenRefused("The token is not signed")
-    if algorithm not in ALGORITHMS:
-        raise TokenRefused(f"The token is signed in a way that is not accepted here: {quote_claim(algorithm)}")
+    refuse_if(algorithm.lower() == "none", "The token is not signed")
+    shown = quote_claim(algorithm)
+    refuse_if(algorithm not in ALGORITHMS, f"The token is signed in a way that is not accepted here: {shown}")
     return algorithm
 
 
@@ -160,8 +160,7 @@ def _is_signed(content: str, encoded_signature: str, key: jwt.PyJWK) -> bool:
 
 
 def _parts(token: str) -> tuple[str, str, str]:
-    if len(token) > MAX_TOKEN_CHARACTERS:
-        raise TokenRefused(f"The token is longer than {MAX_TOKEN_CHARACTERS} characters")
+    require_length(token)
     parts = token.split(".")
     if len(parts) != 3:
         raise TokenRefused("The token is no JWT")
@@ -171,8 +170,8 @@ def _parts(token: str) -> tuple[str, str, str]:
 def _parameters(head: str) -> Mapping[str, Any]:
     """Return the header of a token. Refuses unknown types and extensions."""
     parameters = _object(head, "header")
-    if "crit" in parameters or "b64" in parameters:  # extensions that must be supported; RFC 7515, 4.1.11, RFC 7797
-        raise TokenRefused("The token has critical parameters that are not understood here")
+    is_extended = "crit" in parameters or "b64" in parameters  # must be supported; RFC 7515, 4.1.11, RFC 7797
+    refuse_if(is_extended, "The token has critical parameters that are not understood here")
     kind = parameters.get("typ", "JWT")
     if not isinstance(kind, str) or kind.lower().removeprefix("application/") not in _TYPES:
         raise TokenRefused("The token is of a type that is not for services")

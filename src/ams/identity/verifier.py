@@ -73,8 +73,7 @@ class Verifier:
 
     async def verify(self, token: str) -> Verified:
         """Return the claims of a valid token; a cached one without suspending. Raises `TokenRefused`."""
-        if len(token) > tokens.MAX_TOKEN_CHARACTERS:
-            raise TokenRefused(f"The token is longer than {tokens.MAX_TOKEN_CHARACTERS} characters")
+        tokens.require_length(token)
         digest = tokens.digest(token)
         remembered = await self.cache.find(digest, lambda: self._verify_uncached(token, digest))
         if remembered is None or not self._is_good(remembered):
@@ -97,15 +96,11 @@ class Verifier:
 
     async def _verify_uncached(self, token: str, digest: bytes) -> CachedToken:
         """Verify a JWT by its issuer's keys, any other token by introspection. Raises `TokenRefused`."""
-        if not _TOKEN.fullmatch(token):
-            raise TokenRefused("The token has characters that are in no token")
-        if token.count(".") == 2:
-            return await self._verify_jwt(token, digest)
-        if (issuer := await self.issuers.for_opaque_tokens()) is None:
-            raise TokenRefused("The token is not known here")
-        return await self._introspect(issuer, token, digest, {}, None)
-
-    async def _verify_jwt(self, token: str, digest: bytes) -> CachedToken:
+        tokens.refuse_if(not _TOKEN.fullmatch(token), "The token has characters that are in no token")
+        if token.count(".") != 2:
+            if (issuer := await self.issuers.for_opaque_tokens()) is None:
+                raise TokenRefused("The token is not known here")
+            return await self._introspect(issuer, token, digest, {}, None)
         header = tokens.header(token)
         if (issuer := await self.issuers.by_url(header.issuer_url)) is None:
             shown = tokens.quote_claim(header.issuer_url)
@@ -123,13 +118,12 @@ class Verifier:
         self, issuer: Issuer, token: str, digest: bytes, said: Mapping[str, Any], generation: int | None
     ) -> CachedToken:
         """Ask the issuer about a token. `said` are its own claims; empty if it is not a JWT."""
-        if self._refused.get(digest):
-            raise TokenRefused(_NOT_ACTIVE)
+        tokens.refuse_if(self._refused.get(digest), _NOT_ACTIVE)
         if (answer := await self.introspection.ask(issuer, token)) is None:
             self._refused.put(digest, True)
             raise TokenRefused(_NOT_ACTIVE)
-        if any(answer.get(name, said[name]) != said[name] for name in ("iss", "sub") if name in said):
-            raise TokenRefused("The token's issuer says that it is another's")
+        differs = any(answer.get(name, said[name]) != said[name] for name in ("iss", "sub") if name in said)
+        tokens.refuse_if(differs, "The token's issuer says that it is another's")
         both = {"iss": issuer.url, **said, **answer}  # RFC 7662, 2.2: an answer may omit any claim
         now, leeway = self.clock.wall(), self.leeway_seconds
         tokens.check(both, issuer, now=now, leeway=leeway)
@@ -144,10 +138,8 @@ def _verified_login(issuer: Issuer, said: Mapping[str, Any], expires_on: Millise
     for name in issuer.entitlement_claims:
         value = said.get(name, [])
         found += value if isinstance(value, list) else [value]
-    if len(found) > MAX_ENTITLEMENTS:
-        raise TokenRefused(f"The token has more than {MAX_ENTITLEMENTS} entitlements")
-    if not all(isinstance(each, str) for each in found):
-        raise TokenRefused("The token has entitlements that are no text")
+    tokens.refuse_if(len(found) > MAX_ENTITLEMENTS, f"The token has more than {MAX_ENTITLEMENTS} entitlements")
+    tokens.refuse_if(not all(isinstance(each, str) for each in found), "The token has entitlements that are no text")
     person = [_printable_claim(said, name) for name in ("email", "given_name", "family_name")]
     wanted = {read_entitlement(rule.entitlement) for rule in issuer.roles}
     # Those that match a rule, each once: only these must be remembered.

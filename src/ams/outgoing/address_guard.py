@@ -142,8 +142,7 @@ class Lookups:
         with contextlib.suppress(ValueError):  # a name, or an address in an unusual notation, which the system parses
             ipaddress.ip_address(host)
             return [host]
-        known = self._answers.get(host)
-        if known is not None:
+        if (known := self._answers.get(host)) is not None:
             return known
         try:
             async with asyncio.timeout(self._wait_seconds):

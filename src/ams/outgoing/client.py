@@ -25,8 +25,6 @@ IDLE_SECONDS = 30.0  # unused connections are closed after it
 MAX_REQUESTS_PER_HOST = 64  # default of concurrent `ask` requests per host and port
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 _READ_BYTES = 64 * 1024
-_IDENTITY_CODING = (b"Accept-Encoding", b"identity")
-_STATUS_LINE_START = b"HTTP/1."
 
 Headers = Sequence[tuple[bytes, bytes]]
 Origin = tuple[bytes, bytes, int | None]  # scheme, host and port of a URL
@@ -152,10 +150,11 @@ class HttpClient:
         await asyncio.sleep(0)  # the loop closes them in its next iteration
 
     async def _fetch(self, method: str, url: str, headers: Mapping[str, str], body: bytes, redirects: int) -> bytes:
-        encoded = [(name.encode(), value.encode()) for name, value in headers.items()]
+        said = [("Accept-Encoding", "identity"), *headers.items()]
+        encoded = [(name.encode(), value.encode()) for name, value in said]
         async with self._limit_request():
             while True:
-                request = new_request(method, _parse_url(url), [_IDENTITY_CODING, *encoded], body, closes=True)
+                request = new_request(method, _parse_url(url), encoded, body, closes=True)
                 connection = await self._connect(request.url)
                 try:
                     return (await connection.exchange(request, self._most_bytes, only_good=True)).body
@@ -314,7 +313,7 @@ class _Connection(httpcore.AsyncNetworkStream):
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         data = await self._reader.read(min(max_bytes, _READ_BYTES))
-        if self._read == self._before and not data.startswith(_STATUS_LINE_START[: len(data)]):
+        if self._read == self._before and not data.startswith(b"HTTP/1."[: len(data)]):
             raise httpcore.RemoteProtocolError("illegal status line")  # httpcore would wait for the end of headers
         self._read += len(data)
         return data

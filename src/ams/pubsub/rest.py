@@ -124,7 +124,7 @@ class Rest:
             if binding.rpc == "Pull":  # it may wait; other methods are completed even if the client has left
                 held.enter_context(_cancelled_when_left(receive, scope))
             in_numbers = _shows_numbers(scope["query_string"])
-            with self._bodies.hold_body(body, holders):
+            with self._bodies.hold_body(len(body), holders):
                 return _request(binding, scope, body, self._calls.most_payload)
 
         def to_json(found: bytes) -> bytes:

@@ -19,7 +19,7 @@ from ams.access.admission import Caller
 from ams.access.permissions import CONSUMER, PUSH_WORKER, SERVICE_ADMIN
 from ams.core.clock import Milliseconds
 from ams.core.errors import Conflict, InvalidInput, NotAllowed, Overloaded, TopicGone
-from ams.core.fair_share import MAX_UNCOUNTED_BYTES, FairShare, hold_bytes
+from ams.core.fair_share import MAX_UNCOUNTED_BYTES, FairShare
 from ams.core.messages import Stored
 from ams.core.names import Offset, SubscriptionId, SubscriptionName, TopicId
 from ams.core.runs import runs_of, sizes
@@ -60,7 +60,7 @@ class UnreadAnswers(FairShare[str]):
 
     def hold_answer(self, project: str | None, size: int) -> contextlib.AbstractContextManager[None]:
         """Count an answer until it is sent; None: it is not sent to any client."""
-        return contextlib.nullcontext() if project is None else hold_bytes(self, project, size)
+        return contextlib.nullcontext() if project is None else self.hold_bytes(size, project)
 
 
 @dataclass(slots=True)

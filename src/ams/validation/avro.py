@@ -79,7 +79,7 @@ class _Compiler:
     """Compiles a parsed schema to scanners. Names are full, and each named type is defined where it first occurs."""
 
     def __init__(self) -> None:
-        self._named: dict[str, Walk] = {}
+        self._named: dict[str, Any] = {}  # scanners; None: under construction
         self._parts = self._levels = 0
         self._repeats = False
 
@@ -115,26 +115,22 @@ class _Compiler:
         if name not in named:
             raise ValueError(f"there is no type {name}")
 
-        def later(data: bytes, at: int, depth: int) -> int:
+        def later(data: bytes, at: int, depth: int) -> Any:
             return named[name](data, at, depth)
 
-        return later if named[name] is _walk_unfinished else named[name]
+        return named[name] or later
 
     def _define(self, schema: Mapping[str, Any]) -> Walk:
         kind, name = schema["type"], schema["name"]
-        self._named[name] = _walk_unfinished
+        self._named[name] = None
         if kind == "enum":
-            self._named[name] = _enum(len(schema["symbols"]))
+            walk = _enum(len(schema["symbols"]))
         elif kind == "fixed":
-            self._named[name] = _walk_fixed(schema["size"])
+            walk = _walk_fixed(schema["size"])
         else:
-            self._named[name] = _in_turn([(each["name"], self.walk(each["type"])) for each in schema["fields"]])
-        return self._named[name]
-
-
-def _walk_unfinished(_data: bytes, at: int, _depth: int) -> int:
-    # Placeholder of a type under construction.
-    return at
+            walk = _in_turn([(each["name"], self.walk(each["type"])) for each in schema["fields"]])
+        self._named[name] = walk
+        return walk
 
 
 def _null(_data: bytes, at: int, _depth: int) -> int:
@@ -282,7 +278,6 @@ _PRIMITIVES: Mapping[str, Walk] = {
 Schema = dict[str, Any]
 _DRAFT = "http://json-schema.org/draft-04/schema#"
 """In draft 4, as in Avro, 1.0 is not an integer."""
-_BYTES: Schema = {"type": "string", "pattern": "^[\\u0000-\\u00ff]*$"}
 _JSON_PRIMITIVES: Mapping[str, Schema] = {
     "null": {"type": "null"},
     "boolean": {"type": "boolean"},
@@ -306,7 +301,7 @@ class _Translator:
     """Translates a parsed schema. Names are full, and each named type is defined where it first occurs."""
 
     def __init__(self) -> None:
-        self.definitions: dict[str, Schema] = {"bytes": _BYTES}
+        self.definitions: dict[str, Schema] = {"bytes": {"type": "string", "pattern": "^[\\u0000-\\u00ff]*$"}}
         self._named: dict[str, Schema] = {}
 
     def translate(self, schema: Any) -> Schema:
@@ -347,8 +342,7 @@ class _Translator:
         return found
 
 
-def _label(branch: Any) -> str:
+def _label(branch: Any) -> Any:
     if isinstance(branch, str):
         return branch
-    name: str = branch["name"] if branch["type"] in _NAMED_TYPES else branch["type"]
-    return name
+    return branch["name"] if branch["type"] in _NAMED_TYPES else branch["type"]

@@ -15,7 +15,7 @@ from typing import Any
 import jsonschema_rs
 import msgspec
 
-from ams.core.errors import InvalidInput
+from ams.core.errors import InvalidInput, refuse_if
 from ams.core.messages import Batch, Message, decoded_data
 from ams.validation import cost
 from ams.validation.avro import AvroSchema, json_schema
@@ -24,7 +24,6 @@ from ams.validation.protobuf import ProtobufSchema, descriptor_of
 from ams.validation.violations import Violation, quote, violations_text
 
 JSON, AVRO, PROTOBUF = "json", "avro", "protobuf"
-JSON_ENCODING = "JSON"
 Candidate = Message | str | bytes  # a message, its data (base64) alone, or its payload (decoded data) alone
 _ALPHABET = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/")
 MAX_SCHEMA_BYTES = 256 * 1024  # size of a schema as JSON
@@ -114,10 +113,10 @@ def compile_schema(
     Payloads of Avro and Protocol Buffers are in their JSON encoding if `encoding` is `JSON`, else binary.
     """
     if schema is not None and kind == PROTOBUF:
-        made = ProtobufSchema(descriptor_of(schema), is_json=encoding == JSON_ENCODING)
+        made = ProtobufSchema(descriptor_of(schema), is_json=encoding == "JSON")
         return Compiled(made, _rules(attributes), check_size(attributes) + made.memory)
     memory = check_size([schema, attributes])
-    if schema is not None and kind == AVRO and encoding == JSON_ENCODING:
+    if schema is not None and kind == AVRO and encoding == "JSON":
         kind, schema = JSON, json_schema(schema)
         memory += _GROWTH_FACTOR * len(msgspec.json.encode(schema)) + _PATTERN_BYTES[cost.HEAVY_WORK]
     payload: AvroSchema | JsonSchema | None = None
@@ -157,15 +156,18 @@ def _matcher(name: str, pattern: str) -> jsonschema_rs.Validator:
 def check_size(schema: object) -> int:
     """Return the most memory of a schema in bytes. Raises `InvalidInput` for too many levels, bytes or patterns."""
     found: list[object] = []
-    for key, value, depth in _parts(schema):
-        if depth > cost.MAX_DEPTH:
-            raise InvalidInput(f"Schema is nested too deeply: at most {cost.MAX_DEPTH} levels")
+    left: list[tuple[str, Any, int]] = [("", schema, 0)]  # name (empty in lists), value, and depth of its container
+    while left:
+        key, value, depth = left.pop()
+        refuse_if(depth > cost.MAX_DEPTH, f"Schema is nested too deeply: at most {cost.MAX_DEPTH} levels")
         found += _patterns(key, value)
+        if isinstance(value, dict):
+            left += [(name, each, depth + 1) for name, each in value.items()]
+        elif isinstance(value, list):
+            left += [("", each, depth + 1) for each in value]
     size = len(msgspec.json.encode(schema))
-    if size > MAX_SCHEMA_BYTES:
-        raise InvalidInput(f"Schema is too large: at most {MAX_SCHEMA_BYTES} bytes of JSON")
-    if len(found) > MAX_PATTERNS:
-        raise InvalidInput(f"Schema has too many patterns: at most {MAX_PATTERNS}")
+    refuse_if(size > MAX_SCHEMA_BYTES, f"Schema is too large: at most {MAX_SCHEMA_BYTES} bytes of JSON")
+    refuse_if(len(found) > MAX_PATTERNS, f"Schema has too many patterns: at most {MAX_PATTERNS}")
     return size * _GROWTH_FACTOR + sum(_PATTERN_BYTES[cost.pattern_work(each)] for each in found)
 
 
@@ -176,16 +178,3 @@ def _patterns(key: str, value: Any) -> list[object]:
     if not isinstance(value, dict):
         return []
     return list(value.values()) if key == "patterns" else list(value) if key == "patternProperties" else []
-
-
-def _parts(schema: object) -> Iterator[tuple[str, Any, int]]:
-    """Yield every value in a schema, its name (empty in lists), and the depth of its container from 1."""
-    left: list[tuple[str, Any, int]] = [("", schema, 0)]
-    while left:
-        part = left.pop()
-        yield part
-        _, value, depth = part
-        if isinstance(value, dict):
-            left += [(name, each, depth + 1) for name, each in value.items()]
-        elif isinstance(value, list):
-            left += [("", each, depth + 1) for each in value]

@@ -43,7 +43,6 @@ _SAME_PLACE_LISTS = ("allOf", "anyOf", "oneOf")
 Group = list[Any]  # schemas of which at most one applies to the same member or item
 _SLOW_FORMATS = ("regex", "idn-hostname", "idn-email", "iri", "iri-reference")
 """Formats with slow checks for each character."""
-_BRANCHES = ("anyOf", "oneOf")
 _BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 _MAX_EXACT_NUMBER = 2**53  # larger numbers are compared digit by digit
 _DIVISION_WORK = 50  # work to divide a number, or to compare it digit by digit
@@ -117,8 +116,6 @@ def matcher(pattern: str, options: jsonschema_rs.RegexOptions = PATTERN_OPTIONS)
 
 @dataclass(slots=True)
 class _PlaceWeight:
-    """The weight of a schema at one place, and the schemas of its children."""
-
     weight: int = 0
     members: list[Group] = field(default_factory=list)
     items: list[Group] = field(default_factory=list)
@@ -299,7 +296,7 @@ class Loads:
         self._quoted = max((len(msgspec.json.encode(each)) for each in _compared_values(schema)), default=0)
         self.looks: int = self._weights[-1][1].looks  # most looks at one place at any depth
         self.divides = self._weights[-1][1].dividing > 0  # True if numbers are divided, or compared digit by digit
-        self.branches = any(key in part for part in parts for key in _BRANCHES)
+        self.branches = any("anyOf" in part or "oneOf" in part for part in parts)
         """True if one violation can contain many others."""
 
     def of(self, extent: Extent) -> Load:

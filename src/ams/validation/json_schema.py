@@ -32,7 +32,6 @@ _DRAFTS: Mapping[str, type[jsonschema_rs.Validator]] = {
     "http://json-schema.org/draft-06/schema": jsonschema_rs.Draft6Validator,
     "http://json-schema.org/draft-07/schema": _DRAFT_7,
 }
-_LATER_DRAFT = jsonschema_rs.Draft201909Validator
 _FORMATS_AFTER_7 = ("uuid", "duration")
 _FORMATS_AFTER_6 = (*_FORMATS_AFTER_7, "idn-hostname", "iri", "iri-reference", "relative-json-pointer")
 _MISSING_FORMATS: Mapping[type[jsonschema_rs.Validator], tuple[str, ...]] = {
@@ -45,7 +44,7 @@ _BOUNDS = {"exclusiveMinimum": "minimum", "exclusiveMaximum": "maximum"}
 """Limits that are two keywords in draft 4 (the first a boolean), and one keyword in later drafts."""
 
 _FORMATS = {
-    name: _LATER_DRAFT({"format": name}, validate_formats=True, offline=True).is_valid
+    name: jsonschema_rs.Draft201909Validator({"format": name}, validate_formats=True, offline=True).is_valid
     for name in _MISSING_FORMATS[jsonschema_rs.Draft4Validator]
 }
 
@@ -85,7 +84,8 @@ class JsonSchema:
 
     def check(self, index: int, data: bytes, budget: cost.Budget) -> None:
         """Raise `InvalidInput` unless `data` is a JSON document that the schema allows, `TooMuch` over the budget."""
-        most = _max_extent(data)
+        objects, lists = data.count(b"{"), data.count(b"[")
+        most = cost.Extent(len(data), 1 + data.count(b",") + objects + lists, objects, 1 + objects + lists)
         budget.spend(cost.work_of_reading(data, most.values, divides=self._loads.divides))
         try:
             document = msgspec.json.decode(data)
@@ -129,12 +129,6 @@ def _shallow_type(levels: int) -> Any:
 
 
 _read_shallow = msgspec.json.Decoder(_shallow_type(_SHALLOW_DEPTH)).decode
-
-
-def _max_extent(data: bytes) -> cost.Extent:
-    """Return an upper limit of a document's size, without parsing it."""
-    objects, lists = data.count(b"{"), data.count(b"[")
-    return cost.Extent(len(data), 1 + data.count(b",") + objects + lists, objects, 1 + objects + lists)
 
 
 def _detail(data: bytes, error: Exception) -> str:

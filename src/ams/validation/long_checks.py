@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from ams.core.errors import InvalidInput, Overloaded
+from ams.core.errors import InvalidInput, Overloaded, refuse_if
 from ams.core.messages import parse
 from ams.validation.compiled import MAX_SCHEMA_BYTES, Candidate, compile_stored
 from ams.validation.cost import Budget
@@ -106,8 +106,7 @@ class LongChecks:
     async def compile(self, project: Hashable, definition: str) -> bytes:
         """Return the descriptor of a definition in Protocol Buffers. Raises `InvalidInput`, `Overloaded`."""
         encoded = definition.encode()
-        if len(encoded) > MAX_SCHEMA_BYTES:
-            raise InvalidInput(f"Schema is too large: at most {MAX_SCHEMA_BYTES} bytes")
+        refuse_if(len(encoded) > MAX_SCHEMA_BYTES, f"Schema is too large: at most {MAX_SCHEMA_BYTES} bytes")
         try:
             return await self._run_job(project, compile_definition, encoded, COMPILE_SECONDS, _NO_COMPILER_TEXT)
         except TaskFailed:

@@ -12,12 +12,11 @@ from typing import BinaryIO
 
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 
-from ams.core.errors import InvalidInput
+from ams.core.errors import InvalidInput, refuse_if
 from ams.validation.protobuf import FILE, KNOWN_FILES, ProtobufSchema
 from ams.validation.violations import quote
 
 _LINE = re.compile(r"^/proc/self/fd/\d+:(\d+):\d+: (.+)$", re.MULTILINE)
-_SYNTAXES = ("", "proto2", "proto3")  # empty means proto2
 
 
 def compile_definition(parts: Sequence[memoryview]) -> Sequence[bytes]:
@@ -45,10 +44,10 @@ def _compile(definition: bytes) -> FileDescriptorProto:
 
 def _check_file(file: FileDescriptorProto) -> bytes:
     """Return the descriptor. Raises `InvalidInput` for a valid definition that cannot be a schema."""
-    if file.syntax not in _SYNTAXES:
-        raise InvalidInput("The syntax of a schema is proto2 or proto3, not an edition")
-    if f"{file.package}.".startswith("google.protobuf."):
-        raise InvalidInput("The package of a schema cannot be google.protobuf")
+    is_edition = file.syntax not in ("", "proto2", "proto3")  # empty means proto2
+    refuse_if(is_edition, "The syntax of a schema is proto2 or proto3, not an edition")
+    is_googles = f"{file.package}.".startswith("google.protobuf.")
+    refuse_if(is_googles, "The package of a schema cannot be google.protobuf")
     if len(file.message_type) != 1 or file.enum_type or file.service or file.extension:
         raise InvalidInput("A schema defines one message on top: others, enums and extensions stand in it")
     descriptor = file.SerializeToString()

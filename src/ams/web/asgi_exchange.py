@@ -15,8 +15,6 @@ from ams.web.request_reader import RequestHead
 
 CONNECTION = "ams.connection"  # member of the state of an ASGI scope: the connection of the request
 MAX_UNREAD_BODY_BYTES = 64 * 1024  # of a body the application has not consumed; then receiving pauses
-_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-_CODES_WITHOUT_BODY = (204, 304)
 
 Event = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Event]]
@@ -103,7 +101,7 @@ class AsgiExchange:
         connection = self._connection
         if self._expects_continue and not connection.transport.is_closing():
             self._expects_continue = False
-            connection.transport.write(_CONTINUE)
+            connection.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         if not (self._is_left or self.is_answered or self._has_input_ended):
             connection.resume_reading()
             await self._changed.wait()
@@ -159,7 +157,7 @@ class AsgiExchange:
         """Return the fields that mark the end of the answer and of the connection."""
         added: list[Header] = []
         names = dict(fields)
-        if self._status in _CODES_WITHOUT_BODY:
+        if self._status in (204, 304):  # they have no body
             self._body_left = 0
         elif b"content-length" in names:
             self._body_left = int(names[b"content-length"])

@@ -8,7 +8,7 @@ answered here and ends the connection. The listener limits the number of connect
 import asyncio
 import re
 from collections import deque
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -69,8 +69,7 @@ class Port:
     scheduler: FairScheduler = field(default_factory=FairScheduler)
     connections: set["HttpConnection"] = field(default_factory=set)  # open connections
     exchanges: set[Exchange] = field(default_factory=set)  # in progress, even if their connections are lost
-    # of every answer; replaced by a new list at each change
-    default_headers: list[Header] = field(default_factory=list)
+    default_headers: list[Header] = field(default_factory=list)  # of every answer; a new list at each change
     when_empty: Callable[[], None] = lambda: None  # called when the last connection and exchange have ended
 
     def end_exchange(self, exchange: Exchange) -> None:
@@ -358,8 +357,14 @@ class HttpConnection(asyncio.Protocol):
     def _hold(self, data: bytes) -> None:
         if self._held is None:
             self._held = []
-            client, project = self._find_turn(data)
-            self.port.scheduler.enqueue(client, self._read_held, project)
+            # It takes a turn of the project in the path, if this connection was admitted to it before. Anyone can send
+            # a path, so all others take turns of the client's address. For scheduling only: it is not parsed yet.
+            found = _PROJECT_PATH.match(self._reader.target if self._reader.is_in_request else data)
+            project = found[1].decode("latin-1") if found else None
+            if project is not None and project == self.project:
+                self.port.scheduler.enqueue(project, self._read_held)
+            else:
+                self.port.scheduler.enqueue(self.client and (self.client[0],), self._read_held, project)
         self._held.append(data)
         self._held_bytes += len(data)
         if self._held_bytes > PORTION_BYTES:
@@ -410,18 +415,6 @@ class HttpConnection(asyncio.Protocol):
         self._held, self._held_bytes, self._has_rest = None, 0, False
         self.port.scheduler.release_bytes(size)
         return held
-
-    def _find_turn(self, data: bytes) -> tuple[Hashable, Hashable]:
-        """Return the holder of a packet's turn, and the name under which it waits.
-
-        The holder is the project in the path, if this connection was admitted to it before. Anyone can send a path, so
-        all others take turns of the client's address. Used for scheduling only: the packet is not parsed yet.
-        """
-        found = _PROJECT_PATH.match(self._reader.target if self._reader.is_in_request else data)
-        project = found[1].decode("latin-1") if found else None
-        if project is not None and project == self.project:
-            return project, None
-        return self.client and (self.client[0],), project
 
     def _feed_reader(self, data: bytes) -> None:
         reader = self._reader

@@ -19,8 +19,6 @@ from ams.web.connection import PORTION_BYTES, HttpConnection, Port
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 ALPN = ("http/1.1", "h2")  # the first that the client knows is chosen: only gRPC speaks `h2` alone
 UNREAD_SECONDS = 10.0  # for one end to read the rest after the other has closed
-_SECURE = "tls"
-_SEPARATOR = ","
 
 logger = structlog.get_logger("ams.web")
 
@@ -114,12 +112,19 @@ class _Client(_Side):
             self.other.transport.write(data)
             return
         self._held += data
-        if self._connecting is not None:
+        is_http2 = self._held.startswith(PREFACE)
+        if self._connecting is not None or (not is_http2 and PREFACE.startswith(self._held)):
             return
-        if self._held.startswith(PREFACE):
-            self._relay_on()
-        elif not PREFACE.startswith(self._held):
-            self._serve_here()
+        self._decide()
+        if is_http2:
+            self._relay.relayed.add(self)
+            self.transport.pause_reading()
+            self._connecting = self._loop.create_task(self._connect())
+            return
+        connection = HttpConnection(self._port, self._when_lost)
+        self.transport.set_protocol(connection)
+        connection.connection_made(self.transport)
+        connection.data_received(self._held)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._decide()
@@ -133,22 +138,9 @@ class _Client(_Side):
         self._relay.undecided.discard(self)
         self._timer.cancel()
 
-    def _serve_here(self) -> None:
-        self._decide()
-        connection = HttpConnection(self._port, self._when_lost)
-        self.transport.set_protocol(connection)
-        connection.connection_made(self.transport)
-        connection.data_received(self._held)
-
-    def _relay_on(self) -> None:
-        self._decide()
-        self._relay.relayed.add(self)
-        self.transport.pause_reading()
+    async def _connect(self) -> None:
         address, port = (self.transport.get_extra_info("peername") or ("", 0))[:2]
         name = peer_name(address, port, is_secure=bool(self.transport.get_extra_info("sslcontext")))
-        self._connecting = self._loop.create_task(self._connect(name))
-
-    async def _connect(self, name: str) -> None:
         try:
             sock = self._relay.connect(name)
             await self._loop.create_unix_connection(lambda: _Server(self), sock=sock)
@@ -179,11 +171,11 @@ class _Server(_Side):
 
 def peer_name(address: str, port: int, *, is_secure: bool) -> str:
     """Return the name of a client's relayed connection."""
-    return _SEPARATOR.join((_SECURE if is_secure else "", address, str(port)))
+    return f"{'tls' if is_secure else ''},{address},{port}"
 
 
 def read_peer_name(text: str) -> tuple[str, int, bool]:
     """Return the client's address and whether it used TLS, from a connection's name; empty for other names."""
-    security, _, rest = text.rpartition("/")[2].partition(_SEPARATOR)
-    address, _, port = rest.rpartition(_SEPARATOR)
-    return (address, int(port), security == _SECURE) if port.isdigit() else ("", 0, False)
+    security, _, rest = text.rpartition("/")[2].partition(",")
+    address, _, port = rest.rpartition(",")
+    return (address, int(port), security == "tls") if port.isdigit() else ("", 0, False)

@@ -62,11 +62,11 @@ class Listener:
         self.refused: Counter[str] = Counter()
         self.failed_handshakes = 0
         self._open: FairShare[str] = FairShare(limits.connections)
+        self._counted: set[socket.socket] = set()  # accepted, and counted as open
         self._in_handshake: FairShare[str] = FairShare(limits.handshakes)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._lingering: deque[socket.socket] = deque()
         self._socket: socket.socket | None = None
-        self._pause: asyncio.TimerHandle | None = None
         self._next_report = 0.0
 
     @property
@@ -86,10 +86,7 @@ class Listener:
         sock, self._socket = self._socket, None
         if sock is None:
             return
-        if self._pause is None:
-            self._loop.remove_reader(sock.fileno())
-        else:
-            self._pause.cancel()
+        self._loop.remove_reader(sock.fileno())
         for task in self._tasks:
             task.cancel()
         while self._lingering:
@@ -110,7 +107,7 @@ class Listener:
             assert self._socket is not None
             self._note_refusal("files", reason=error.strerror)
             self._loop.remove_reader(self._socket.fileno())
-            self._pause = self._loop.call_later(PAUSE_SECONDS, self._go_on)
+            self._loop.call_later(PAUSE_SECONDS, self._go_on)
             return
         client = client_of(address[0])
         why = self._why_refused(client, address[0])
@@ -120,31 +117,36 @@ class Listener:
             self._refuse(sock, why, address[0])
 
     def _go_on(self) -> None:
-        assert self._socket is not None
-        self._pause = None
-        self._loop.add_reader(self._socket.fileno(), self._accept)
+        if self._socket is not None:  # not closed meanwhile
+            self._loop.add_reader(self._socket.fileno(), self._accept)
 
     def _take(self, sock: socket.socket, client: str) -> None:
-        place = _Place(self._open, client)
+        self._open.add(1, client)
+        self._counted.add(sock)
         tls: dict[str, Any] = {}
         if self._context is not None:
             self._in_handshake.add(1, client)
             tls = {"ssl": self._context, "ssl_handshake_timeout": self.limits.handshake_seconds}
             tls["ssl_shutdown_timeout"] = self.limits.goodbye_seconds
-        factory = partial(self._factory, place.give_back)
+        factory = partial(self._factory, partial(self._give_back, sock, client))
         task = self._loop.create_task(self._loop.connect_accepted_socket(factory, sock, **tls))
         self._tasks.add(task)
-        task.add_done_callback(partial(self._end_handshake, sock, place))
+        task.add_done_callback(partial(self._end_handshake, sock, client))
 
-    def _end_handshake(self, sock: socket.socket, place: "_Place", task: asyncio.Task[Any]) -> None:
+    def _give_back(self, sock: socket.socket, client: str) -> None:
+        if sock in self._counted:
+            self._counted.remove(sock)
+            self._open.give_back(client)
+
+    def _end_handshake(self, sock: socket.socket, client: str, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if self._context is not None:
-            self._in_handshake.give_back(place.client)
+            self._in_handshake.give_back(client)
         error = asyncio.CancelledError() if task.cancelled() else task.exception()
         if error is None:
             return
         sock.close()
-        place.give_back()
+        self._give_back(sock, client)
         if self._context is not None and isinstance(error, OSError):  # such as TLS errors and timeouts
             self.failed_handshakes += 1
             logger.debug("handshake.failed", listener=self.name, reason=str(error))
@@ -188,20 +190,6 @@ class Listener:
         self._next_report = now + REPORT_SECONDS
         counts = {"open": self._open.used, "refused": self.refused.total()}
         logger.warning("connections.refused", listener=self.name, why=why, **details, **counts)
-
-
-class _Place:
-    __slots__ = ("_among", "client")
-
-    def __init__(self, among: FairShare[str], client: str) -> None:
-        self._among: FairShare[str] | None = among
-        self.client = client
-        among.add(1, client)
-
-    def give_back(self) -> None:
-        among, self._among = self._among, None
-        if among is not None:
-            among.give_back(self.client)
 
 
 def is_within(address: str, networks: Sequence[Network]) -> bool:

@@ -27,7 +27,6 @@ SLICE_BYTES = 4 * 1024  # fed to the parser at once, of a packet with many chunk
 MAX_PARTS_PER_TURN = 256  # approximate parts of bodies read in one call: a packet may hold 40,000 chunks of one byte
 _PARTS_PER_REQUEST = 16  # weight of a request in parts
 _CHECKED_FIELDS = frozenset({b"host", b"expect", b"transfer-encoding", b"content-length"})
-_VERSIONS = frozenset({"1.0", "1.1"})
 
 
 class RequestHead(NamedTuple):
@@ -216,7 +215,7 @@ class RequestReader:
     def on_headers_complete(self) -> None:
         parser = self._parser
         version, method = parser.get_http_version(), parser.get_method()
-        if version not in _VERSIONS or self._is_other_protocol(method):
+        if version not in ("1.0", "1.1") or self._is_other_protocol(method):
             raise BadRequest("Only HTTP/1.0 and HTTP/1.1 are served here")
         self._head_start = b""
         if self._head_bytes + len(self._slice) > self._max_header_bytes < self._parsed_head_bytes():

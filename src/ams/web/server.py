@@ -18,7 +18,6 @@ from ams.web.listener import Listener, ListenerLimits
 
 BACKLOG = 4096  # connections the system queues while we are busy
 STOP_SECONDS = 8  # for requests in flight at a stop; the whole stop stays under ten seconds
-DATE_SECONDS = 1.0
 _NOT_SENT_LOWAT = 25  # Linux's TCP_NOTSENT_LOWAT, which Python has since 3.12
 
 logger = structlog.get_logger("ams.web")
@@ -74,7 +73,7 @@ class HttpServer:
 
     def _write_date(self) -> None:
         self.port.default_headers = [(b"date", formatdate(usegmt=True).encode())]
-        self._date_timer = asyncio.get_running_loop().call_later(DATE_SECONDS, self._write_date)
+        self._date_timer = asyncio.get_running_loop().call_later(1.0, self._write_date)
 
 
 def listen(host: str, port: int, what: str) -> socket.socket:

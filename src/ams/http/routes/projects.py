@@ -1,7 +1,7 @@
 """Projects and their members (contract 7), topics, except publishing (contract 8), and retention."""
 
 from ams.core.clock import resource_date
-from ams.core.errors import InvalidInput
+from ams.core.errors import refuse_if
 from ams.core.names import ProjectName, schema_path, subscription_path, topic_path
 from ams.http import routing
 from ams.http.bodies import strings
@@ -41,9 +41,8 @@ class ProjectRoutes:
         self.projects_remove_user = routing.forward(members.remove, "user", show=lambda _: Nothing())
 
     async def projects_modify_quotas(self, call: Call) -> wire.ProjectQuotas:
-        changes = (await call.read(wire.QuotaChanges, _BAD_QUOTAS_TEXT)).quotas
-        if not changes:
-            raise InvalidInput(_BAD_QUOTAS_TEXT)
+        changes = (await call.read(wire.QuotaChanges, _BAD_QUOTAS_TEXT)).quotas or {}
+        refuse_if(not changes, _BAD_QUOTAS_TEXT)
         return await self._quotas.change(call.caller, changes)
 
     async def projects_list(self, call: Call) -> wire.Projects:

@@ -164,8 +164,7 @@ def shown_push(project: str, config: push_config.PushConfig) -> wire.PushConfig:
 
 
 def _report(status: PushStatus) -> wire.PushReport:
-    worker = status.worker
-    if worker is None:
+    if (worker := status.worker) is None:
         return wire.PushReport(push_status=status.text, state=status.state, backlog=status.backlog, attempts=[])
     return wire_record(
         wire.PushReport,

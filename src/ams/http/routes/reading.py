@@ -6,12 +6,10 @@ Events until the client leaves or loses its rights.
 
 import asyncio
 import contextlib
-import functools
-import importlib
 import importlib.util
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Hashable, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -113,7 +111,7 @@ def wanted_form(accept: str) -> str:
 
 async def arrow_stream(
     pieces: AsyncIterator[Sequence[Stored]], turn: asyncio.Lock, pool: Pool | None = None, project: Hashable = None
-) -> AsyncIterator[bytes]:
+) -> AsyncGenerator[bytes]:
     """Yield the schema, a record batch for each piece, and the end of an Arrow IPC stream.
 
     Most pieces are encoded here, in turn with all other answers: faster than sending them to a worker.
@@ -138,7 +136,7 @@ async def arrow_stream(
     yield END_OF_STREAM
 
 
-@functools.cache
+@cache
 def _arrow() -> Any:
     return importlib.import_module("ams.http.arrow")
 
@@ -148,7 +146,7 @@ def _is_costly(piece: Sequence[Stored]) -> bool:
     return len(piece) > COSTLY_COUNT and sum([not each.fragment.startswith(_DATA) for each in piece]) > COSTLY_COUNT
 
 
-async def in_turn(turn: asyncio.Lock, pieces: AsyncIterator[T], made: Callable[[T], bytes]) -> AsyncIterator[bytes]:
+async def in_turn(turn: asyncio.Lock, pieces: AsyncIterator[T], made: Callable[[T], bytes]) -> AsyncGenerator[bytes]:
     """Yield each piece, encoded.
 
     All answers share one turn, and its holder yields to other requests. So no request waits for more than one piece,
@@ -194,7 +192,7 @@ def _names(call: Call, parameter: str) -> list[str]:
     return [each for each in (call.parameter(parameter) or "").split(",") if each]
 
 
-async def events(view: AsyncGenerator[wire.Counts | Tail | None]) -> AsyncIterator[bytes]:
+async def events(view: AsyncGenerator[wire.Counts | Tail | None]) -> AsyncGenerator[bytes]:
     """Yield a view as events, comments after silences, and its final error; raises errors before the first event."""
     now, told = asyncio.get_running_loop().time, None
     async with contextlib.aclosing(view):

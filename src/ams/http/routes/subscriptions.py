@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any, TypeVar, cast
 
 import msgspec
-from msgspec import UNSET
 
 from ams.core import parallel_options as limits
 from ams.core.ack_ids import BAD_ACK_DEADLINE
@@ -34,7 +33,6 @@ from ams.wire.push import PushConfig
 Default = TypeVar("Default", Milliseconds, None)
 
 _ZULU = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})[T ]([0-9]{2}:[0-9]{2}:[0-9]{2})(?:\.([0-9]{1,9}))?Z")
-_NANOSECONDS_PER_MILLISECOND = 1_000_000
 
 _BAD_TEXT = "Invalid Subscription Arguments"
 _BAD_ACCESS_LIST_TEXT = "Invalid Subscription ACL Arguments"
@@ -84,8 +82,12 @@ class SubscriptionRoutes:
         return _shown(call.project, subscription)
 
     async def subscriptions_update(self, call: Call) -> wire.Subscription:
-        changes = _asked_changes(await call.read(wire.SubscriptionChanges, _BAD_TEXT))
-        return _shown(call.project, await self._subscriptions.change(call.caller, call.subscription, changes))
+        body = await call.read(wire.SubscriptionChanges, _BAD_TEXT)
+        for field in msgspec.structs.fields(body):
+            if field.encode_name in _REFUSED_CHANGES and getattr(body, field.name) is not msgspec.UNSET:
+                name = field.encode_name
+                raise InvalidInput(f"Field {name} of a subscription {_REFUSED_CHANGES[name]}")
+        return _shown(call.project, await self._subscriptions.change(call.caller, call.subscription, _asked(body)))
 
     async def subscriptions_delete(self, call: Call) -> dict[str, str] | None:
         message = await self._subscriptions.delete(call.caller, call.subscription)
@@ -94,7 +96,7 @@ class SubscriptionRoutes:
     async def subscriptions_modify_ack_deadline(self, call: Call) -> None:
         wanted = await call.read(wire.AckDeadline, BAD_ACK_DEADLINE)
         seconds = wanted.ack_deadline_seconds or 0
-        if wanted.ack_ids is UNSET:
+        if wanted.ack_ids is msgspec.UNSET:
             await self._subscriptions.modify_ack_deadline(call.caller, call.subscription, seconds)
         else:
             await self._extend(call, wanted.ack_ids or [], seconds)
@@ -183,15 +185,14 @@ def zulu_time(text: str) -> Milliseconds:
     Fractions of a millisecond are rounded up: times of messages have whole ones, and none before the time is wanted.
     Raises `InvalidInput`.
     """
-    found = _ZULU.fullmatch(text)
-    if found is None:
+    if (found := _ZULU.fullmatch(text)) is None:
         raise InvalidInput("Time is not in valid Zulu format.")
     date, time, fraction = found.groups(default="")
     try:
         seconds = int(datetime.fromisoformat(f"{date}T{time}").replace(tzinfo=UTC).timestamp())
     except ValueError:
         raise InvalidInput("Time is not in valid Zulu format.") from None
-    return Milliseconds(seconds * 1000 + math.ceil(int(fraction.ljust(9, "0")) / _NANOSECONDS_PER_MILLISECOND))
+    return Milliseconds(seconds * 1000 + math.ceil(int(fraction.ljust(9, "0")) / 1_000_000))
 
 
 def _asked_options(body: wire.NewSubscription) -> ParallelOptions | None:
@@ -205,18 +206,9 @@ def _asked_options(body: wire.NewSubscription) -> ParallelOptions | None:
     return ParallelOptions(filter=body.filter or "", enable_message_ordering=is_ordered, **_asked(body))
 
 
-def _asked_changes(body: wire.SubscriptionChanges) -> Changes:
-    """Return the changed options. Raises `InvalidInput` for options that cannot change, and bad spans."""
-    for field in msgspec.structs.fields(body):
-        if field.encode_name in _REFUSED_CHANGES and getattr(body, field.name) is not UNSET:
-            name = field.encode_name
-            raise InvalidInput(f"Field {name} of a subscription {_REFUSED_CHANGES[name]}")
-    return _asked(body)
-
-
 def _asked(body: wire.NewSubscription | wire.SubscriptionChanges) -> Changes:
     said = ((option, read, getattr(body, field)) for field, (option, read) in _READERS.items())
-    return cast("Changes", {option: read(value) for option, read, value in said if value is not UNSET})
+    return cast("Changes", {option: read(value) for option, read, value in said if value is not msgspec.UNSET})
 
 
 def _retry(body: wire.RetryBackoffBody | None) -> RetryPolicy | None:

@@ -21,7 +21,6 @@ from ams.service import issuers
 from ams.service.users import Registrations, Tokens, Users
 from ams.storage.audit.event import moment
 from ams.storage.registry import records
-from ams.storage.registry.records import UserDetails
 from ams.wire import users as wire
 from ams.wire.base import Nothing
 
@@ -47,6 +46,9 @@ class UserRoutes:
         self.users_by_uuid = forward(users.by_uuid, "uuid", show=shown_user)
         self.users_refresh_token = forward(users.refresh_token, "user", show=shown_user)
         self.users_delete = forward(users.delete, "user")
+        self.tokens_list = forward(
+            tokens.list, "user", show=lambda found: wire.NamedTokens([*map(_shown_token, found)])
+        )
         self.tokens_show = forward(tokens.show, "user", "token", show=_shown_token)
         self.tokens_revoke = forward(tokens.revoke, "user", "token")
         self.registrations_accept_new_user = forward(registrations.accept, "uuid", show=shown_user)
@@ -65,9 +67,6 @@ class UserRoutes:
 
     async def users_update(self, call: Call) -> wire.User:
         return shown_user(await self._users.update(call.caller, call.user, await _read_details(call)))
-
-    async def tokens_list(self, call: Call) -> wire.NamedTokens:
-        return wire.NamedTokens([_shown_token(each) for each in await self._tokens.list(call.caller, call.user)])
 
     async def tokens_create(self, call: Call) -> wire.Token:
         wanted = _read_new_token(await call.body())
@@ -141,12 +140,12 @@ def grants(entries: Sequence[wire.MembershipBody]) -> tuple[records.Grant, ...]:
     return tuple(records.Grant(entry.project or "", tuple(entry.roles or ())) for entry in entries)
 
 
-async def _read_details(call: Call) -> UserDetails:
+async def _read_details(call: Call) -> records.UserDetails:
     body = await call.read(wire.UserBody, _BAD_USER_TEXT)
     texts = {name: getattr(body, name) or "" for name in wire.ApplicantBody.__struct_fields__}
     given = None if body.projects is None else grants(body.projects)
     roles = None if body.service_roles is None else tuple(body.service_roles)
-    return UserDetails(**texts, grants=given, service_roles=roles)
+    return records.UserDetails(**texts, grants=given, service_roles=roles)
 
 
 def _read_new_token(body: bytes) -> wire.NewToken:

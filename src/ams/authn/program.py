@@ -12,7 +12,7 @@ import resource
 import signal
 import ssl
 from collections.abc import AsyncIterator, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 
 import structlog
@@ -31,9 +31,9 @@ from ams.core.clock import Clock, SystemClock
 from ams.core.errors import BadSettings, Unusable
 from ams.core.rate import LoginLimit
 from ams.core.supervisor import Supervisor, Ticker, run_until_stopped
-from ams.core.telemetry import Figure, background_failures, figure, metrics_of
+from ams.core.telemetry import Figure, background_failures, figure
 from ams.http.asgi import Application
-from ams.http.operations import Operations, serve_operations
+from ams.http.operations import ProgramState, serve_operations
 from ams.http.tls import Certificate
 from ams.outgoing.address_guard import Guard, networks, trust
 from ams.storage.audit.trail import FailedLogins, Trail
@@ -43,7 +43,7 @@ from ams.storage.folder import CERTIFICATE_SERVICE, DataCheck, check_not_foreign
 from ams.storage.free_space import FreeSpace
 from ams.storage.secrets import key_file, new_token, parse_key
 from ams.web.connection import GOODBYE_SECONDS
-from ams.web.listener import Listener, ListenerLimits, connection_counters, connection_gauges
+from ams.web.listener import ListenerLimits, connection_counters, connection_gauges
 from ams.web.server import HttpServer, listen, url_of
 
 STOP_SECONDS = 9.5  # limit of a stop; then the process is ended, even if something hangs
@@ -62,8 +62,7 @@ class AuthnFolder:
     """A locked data folder and the paths in it."""
 
     def __init__(self, path: str, lock: int) -> None:
-        self.path = path
-        self._lock: int | None = lock
+        self.path, self._lock = path, lock
         self.database = self.place(".db")  # unless it is PostgreSQL
         self.key = self.place(".key")  # the management key
 
@@ -105,10 +104,8 @@ class AuthnFolder:
         return key_file(self.place(".seal"), create=for_postgresql or not os.path.exists(self.database))
 
     def release(self) -> None:
-        """Release the lock."""
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        """Release the lock, once."""
+        os.close(self._lock)
 
 
 @dataclass(slots=True)
@@ -224,22 +221,15 @@ def connection_limit(settings: AuthnSettings) -> int:
     return max(min(settings.max_connections, soft - min(RESERVED_FILES, soft // 2)), 1)
 
 
-@dataclass(slots=True)
-class AuthnFigures:
-    """Answers of the operations port (contract 15, A20). `parts` is None until the service is assembled."""
+@dataclass
+class AuthnState(ProgramState):
+    """State of the service for the operations port (contract 15, A20). `parts` is None until it is assembled."""
 
-    supervisor: Supervisor = field(default_factory=Supervisor)
     data: DataCheck | None = None
     parts: Assembled | None = None
-    listeners: list[Listener] = field(default_factory=list)
-    draining: bool = False
 
-    def why_not_ready(self) -> str | None:
+    def trouble(self) -> str | None:
         """Return why requests cannot be answered, or None."""
-        if self.supervisor.failure:
-            return self.supervisor.failure
-        if self.draining:
-            return "stopping"
         if self.parts is None:
             return "starting"
         return self.parts.login.store.database.away or (self.data.trouble if self.data else None)
@@ -291,27 +281,24 @@ async def running(
     settings: AuthnSettings, supervisor: Supervisor, *, clock: Clock | None = None
 ) -> AsyncIterator[RunningAuthn]:
     """Serve until the block ends, then stop in order: no new connections, requests in flight, then the engines."""
-    figures = AuthnFigures(supervisor)
+    state = AuthnState(supervisor)
     async with contextlib.AsyncExitStack() as stack:
         api = stack.enter_context(contextlib.closing(listen(settings.host, settings.port, "port")))
-        aside = stack.enter_context(contextlib.closing(listen(settings.ops_host, settings.ops_port, "operations port")))
+        operations_url = await stack.enter_async_context(serve_operations(settings.ops_host, settings.ops_port, state))
         folder = AuthnFolder.take(settings.data)
         stack.callback(folder.release)
-        operations = Operations(figures.why_not_ready, metrics_of(figures), figures.remark)
-        figures.listeners.append(await stack.enter_async_context(serve_operations(aside, operations)))
-        made = await assemble(settings, folder, clock or SystemClock(), supervisor, stack)
-        figures.parts = made
+        made = state.parts = await assemble(settings, folder, clock or SystemClock(), supervisor, stack)
         made.server.start(api)
         stack.push_async_callback(made.server.stop)
         watch = supervisor.task("certificate", made.certificate.follow(supervisor, made.login.checks.reload))
         stack.callback(watch.cancel)
-        figures.listeners.append(made.server.listener)
-        figures.data = DataCheck([settings.data], [folder.database] if settings.registry == "sqlite" else [])
-        await stack.enter_async_context(figures.data.running(supervisor))
+        state.listeners.append(made.server.listener)
+        state.data = DataCheck([settings.data], [folder.database] if settings.registry == "sqlite" else [])
+        await stack.enter_async_context(state.data.running(supervisor))
         try:
-            yield RunningAuthn(url_of("https", api), url_of("http", aside), folder)
+            yield RunningAuthn(url_of("https", api), operations_url, folder)
         finally:
-            figures.draining = True
+            state.draining = True
 
 
 async def serve(settings: AuthnSettings) -> None:

@@ -45,8 +45,8 @@ _AUTHN_DATABASE, _AUTHN_TLS = "authn.db", "authn-tls"  # of the certificate serv
 @dataclass(frozen=True, slots=True)
 class _Moment:
     time: Milliseconds
-    registry: files.DatabaseCopy
-    authn: files.DatabaseCopy | None  # the certificate service's, of another moment
+    registry: sqlite3.Connection
+    authn: sqlite3.Connection | None  # the certificate service's, of another moment
     parts: Sequence[LogFile]
 
 
@@ -104,9 +104,9 @@ def _moment(folder: Folder, source: KeptFiles | None, clock: Clock) -> Iterator[
     with contextlib.ExitStack() as held:
         with files.lock_database(folder.registry):
             parts = source.parts() if source else parts_in(folder.log)
-            registry = held.enter_context(closing(files.DatabaseCopy(folder.registry)))
+            registry = held.enter_context(closing(files.snapshot_database(folder.registry)))
         authn = folder.place(_AUTHN_DATABASE)
-        beside = held.enter_context(closing(files.DatabaseCopy(authn))) if os.path.exists(authn) else None
+        beside = held.enter_context(closing(files.snapshot_database(authn))) if os.path.exists(authn) else None
         yield _Moment(clock.wall(), registry, beside, parts)
 
 
@@ -128,19 +128,19 @@ def _copy(folder: Folder, source: KeptFiles | None, moment: _Moment, path: str, 
     entries: list[files.BackupEntry] = []
     for name, snapshot in ((_DATABASE, moment.registry), (_AUTHN_DATABASE, moment.authn)):
         if snapshot is not None:
-            snapshot.write_to(os.path.join(path, name), get_on)
-            entries.append(files.entry_of(path, name))
+            entries.append(files.copy_database(snapshot, path, name, get_on))
     for part in moment.parts:
         name = os.path.join("log", part.name)
         entries.append(files.copy_file(os.path.join(folder.log, part.name), path, name, part.length, get_on))
     entries += _copy_others(folder, get_on, path, with_key)
     if source:
         source.confirm()
+    [registry_version] = moment.registry.execute("SELECT version_num FROM alembic_version").fetchone()
     made = files.Manifest(
         format=files.FORMAT,
         ams=__version__,
         layout=VERSION,
-        registry=str(moment.registry.scalar("SELECT version_num FROM alembic_version")),
+        registry=registry_version,
         taken=publish_time(moment.time),
         taken_ms=moment.time,
         token_key=any(each.name == _TOKEN_KEY for each in entries),

@@ -33,15 +33,10 @@ from ams.web.server import HttpServer, listen, url_of
 
 logger = structlog.get_logger("ams")
 
-SWITCH_INTERVAL_SECONDS = 0.0001
-"""Time after which the event loop yields the interpreter to a waiting thread. The log's committer needs it for
-microseconds at a time; with Python's default of 5 ms every publish could wait that long."""
-
 STOP_SECONDS = 9.5  # limit of a stop, in addition to `drain_seconds`; then the process is ended
 FAILED_SECONDS = 1.0  # how long a failed service reports its failure, if `drain_seconds` is not longer
 RESERVED_FILES = 768  # open files reserved for the log, databases and our own sockets; at most half
 _CODES = ("OK", "INTERNAL", "UNAVAILABLE")  # counted from 0, so that the first call is a visible change
-GARBAGE_THRESHOLDS = (50_000, 20, 100)  # requests leave no cycles: Python's default cost a tenth of all time
 
 
 @dataclass
@@ -148,11 +143,10 @@ async def running(
         if made.embedded is not None:  # the folder has more than keys
             await stack.enter_async_context(serve_backups(made.folder.path, made.embedded))
         base_url, pubsub = await stack.enter_async_context(serve_api(settings, made, api, state))
-        folder, embedded, is_sqlite = made.folder, made.embedded, settings.registry == "sqlite"
-        logs = [folder.log] if embedded else [folder.cursors] if is_sqlite else []
-        state.data = DataCheck(
-            [folder.path, *logs], [folder.registry] if is_sqlite else [], embedded.segment_files if embedded else tuple
-        )
+        folder, embedded = made.folder, made.embedded
+        databases = [folder.registry] if settings.registry == "sqlite" else []
+        logs = [folder.log] if embedded else [folder.cursors] if databases else []
+        state.data = DataCheck([folder.path, *logs], databases, embedded.segment_files if embedded else tuple)
         await stack.enter_async_context(state.data.running(supervisor))
         state.service = made
         try:
@@ -175,13 +169,9 @@ async def serve_api(
     certificate = _certificate(settings, made)
     limits = ListenerLimits(connections=connections, unshared=networks(settings.trusted_proxies, "trusted_proxies"))
     port = Port(
-        made.lane.open,
-        refusal,
-        max_header_bytes=settings.max_header_bytes,
-        head_seconds=settings.request_seconds,
-        body_seconds=settings.request_seconds,
-        idle_seconds=settings.keep_alive_seconds,
-    )
+        made.lane.open, refusal, max_header_bytes=settings.max_header_bytes, head_seconds=settings.request_seconds,
+        body_seconds=settings.request_seconds, idle_seconds=settings.keep_alive_seconds,
+    )  # fmt: skip
     server = HttpServer("api", port, limits, context=certificate.context if certificate else None)
     state.listeners.append(server.listener)
     server.start(sock)
@@ -223,11 +213,12 @@ def _certificate(settings: Settings, made: Service) -> tls.Certificate | None:
 
 async def serve(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT. Prints `ready BASE_URL` when clients can connect. Raises `PartFailed`."""
-    # Let other threads run early, and do not collect permanent objects again.
-    sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
+    # The log's committer needs the interpreter for microseconds at a time; with Python's default, every publish could
+    # wait 5 ms for it.
+    sys.setswitchinterval(0.0001)
     gc.collect()
-    gc.freeze()
-    gc.set_threshold(*GARBAGE_THRESHOLDS)
+    gc.freeze()  # do not collect permanent objects again
+    gc.set_threshold(50_000, 20, 100)  # requests leave no cycles: Python's default cost a tenth of all time
     # SIGHUP reloads the certificate; without one it is ignored, and does not end the process.
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, lambda: None)
     _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -235,13 +226,10 @@ async def serve(settings: Settings) -> None:
     logger.info("open_files", limit=most_files)
     supervisor = Supervisor()
     run = await run_until_stopped(
-        running(settings, supervisor),
-        partial(_announce, settings),
-        supervisor,
-        logger,
+        running(settings, supervisor), partial(_announce, settings), supervisor, logger,
         stop_seconds=settings.drain_seconds + STOP_SECONDS,
         failed_seconds=max(settings.drain_seconds, FAILED_SECONDS) + STOP_SECONDS,
-    )
+    )  # fmt: skip
     if run is not None:
         logger.info("stopped", data=run.service.folder.path)
         supervisor.check()

@@ -23,8 +23,7 @@ from ams.wire.authn import AuthMethodFields, BindingFields, ServiceTypeFields
 
 T = TypeVar("T")
 
-SERVICE_TYPE, AUTH_METHOD, BINDING, KEY = "service-type", "auth method", "binding", "key"
-"""Names of objects in error texts."""
+SERVICE_TYPE, AUTH_METHOD, BINDING, KEY = "service-type", "auth method", "binding", "key"  # in error texts
 MASK = "***"  # shown instead of a secret
 MAX_NAME_CHARACTERS = 512  # characters; names that provisioning joins from three others are far shorter
 _NAME = re.compile(r"[A-Za-z0-9._-]+")

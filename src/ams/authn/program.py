@@ -49,8 +49,7 @@ from ams.web.server import HttpServer, listen, url_of
 STOP_SECONDS = 9.5  # limit of a stop; then the process is ended, even if something hangs
 DEADLINE_SHARE = 0.9  # of the time for sending an answer: the deadline of a request (contract 15, A18)
 LOGIN_SHARE = 0.8  # the same for a login, which reports its own timeout
-RESERVED_FILES = 512
-"""Open files reserved for the operations port, services, lists, the database and the audit log. At most half."""
+RESERVED_FILES = 512  # for the operations port, services, lists, the database and the audit log; at most half
 SPACE_SECONDS = 10.0  # between two looks at the disk, for the reserve and the reported state
 LOCK = f"{CERTIFICATE_SERVICE}.lock"
 _MAX_KEY_BYTES = 4096
@@ -162,11 +161,8 @@ async def _login(
     guard = Guard(networks(",".join(settings.fetch_allow), "fetch_allow"))
     checks = CertificateChecks(settings, guard, clock, folder.place("-crls"), space=space)
     stack.push_async_callback(checks.close)
-    services = Services(
-        dict(settings.service_types_paths),
-        dict(settings.service_types_retrieval_fields),
-        trust(settings.service_ca, "service_ca", verify=settings.verify_ssl),
-    )
+    tls = trust(settings.service_ca, "service_ca", verify=settings.verify_ssl)
+    services = Services(dict(settings.service_types_paths), dict(settings.service_types_retrieval_fields), tls)
     login = Login(
         store, checks, services,
         failures=failures, trail=trail, clock=clock, code_of=lambda error: refusal(error).code,
@@ -189,12 +185,9 @@ def _certificate(settings: AuthnSettings, folder: AuthnFolder) -> tuple[Certific
 def _server(settings: AuthnSettings, app: Application, context: AskingContext) -> HttpServer:
     proxies = [ipaddress.ip_network(each) for each in settings.proxies]
     limits = ListenerLimits(
-        connections=connection_limit(settings),
-        handshake_seconds=settings.server_header_read_timeout,
-        goodbye_seconds=GOODBYE_SECONDS,
-        unshared=proxies,
-        only_from=proxies,
-    )
+        connections=connection_limit(settings), handshake_seconds=settings.server_header_read_timeout,
+        goodbye_seconds=GOODBYE_SECONDS, unshared=proxies, only_from=proxies,
+    )  # fmt: skip
     return new_server(
         app, context, limits, head_seconds=settings.server_header_read_timeout,
         read_seconds=settings.server_read_timeout, idle_seconds=settings.server_idle_timeout,
@@ -204,15 +197,14 @@ def _server(settings: AuthnSettings, app: Application, context: AskingContext) -
 def _check_authorities(settings: AuthnSettings) -> None:
     """Raise `BadSettings` for unreadable CAs: no client could log in, or manage by AMS."""
     try:
-        if settings.client_ca:
-            os.listdir(settings.client_ca)
-    except OSError as error:
-        raise BadSettings(f"client_ca {settings.client_ca}: {error.strerror}") from error
-    try:
-        if settings.ams_ca:
-            ssl.create_default_context(cafile=settings.ams_ca)
+        setting, path = "client_ca", settings.client_ca
+        if path:
+            os.listdir(path)
+        setting, path = "ams_ca", settings.ams_ca
+        if path:
+            ssl.create_default_context(cafile=path)
     except OSError as error:  # ssl.SSLError included
-        raise BadSettings(f"ams_ca {settings.ams_ca}: {error.strerror or error}") from error
+        raise BadSettings(f"{setting} {path}: {error.strerror or error}") from error
 
 
 def connection_limit(settings: AuthnSettings) -> int:

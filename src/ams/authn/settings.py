@@ -40,11 +40,8 @@ _KINDS: Mapping[str, type] = {
     "client_cert_host_verification": bool, "syslog_enabled": bool, "server_read_timeout": int,
     "server_header_read_timeout": int, "server_write_timeout": int, "server_idle_timeout": int,
 }  # fmt: skip
-_INSECURE_VALUES = {"verify_ssl": False, "trust_unknown_cas": True, "verify_certificate": False}
-"""Settings, and their values that let anybody log in."""
-
-_AUTHN_KEYS = {"service_port", "certificate_authorities", "service_types_paths"}
-"""Keys that only a configuration of the certificate service has."""
+_INSECURE_VALUES = {"verify_ssl": False, "trust_unknown_cas": True, "verify_certificate": False}  # anybody may log in
+_AUTHN_KEYS = {"service_port", "certificate_authorities", "service_types_paths"}  # only the reference's authn has them
 
 NO_OIDC_NOTE = "supported_auth_types: oidc is left out: the reference takes it, and has no login for it"
 NO_MONGO_NOTE = (
@@ -77,12 +74,10 @@ def convert_settings(given: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[st
         "key": known["certificate_key"],
         "client_ca": known["certificate_authorities"],
         "supported_auth_types": [each for each in known["supported_auth_types"] if each != "oidc"],
-        "service_types_paths": {
-            # One sample of the reference has an extra brace.
-            name: path.replace("{{identifier}}}", "{{identifier}}")
-            for name, path in known["service_types_paths"].items()
-        },
     }
+    # One sample of the reference has an extra brace.
+    paths = known["service_types_paths"].items()
+    values["service_types_paths"] = {name: path.replace("{{identifier}}}", "{{identifier}}") for name, path in paths}
     same_names = {each.name for each in AuthnSettings.fields()} - values.keys()
     values |= {key: known[key] for key in _KINDS if key in known and key in same_names}
     if known.get("syslog_enabled"):
@@ -254,15 +249,10 @@ class AuthnSettings(SettingsTable):
 
     def _development_mistakes(self) -> Mistakes:
         """Require --development for settings that let anybody log in (A9)."""
-        for name, is_open in (
-            ("trust_unknown_cas = true", self.trust_unknown_cas),
-            ("verify_certificate = false", not self.verify_certificate),
-            ("verify_ssl = false", not self.verify_ssl),
-        ):
-            yield (
-                is_open and not self.development,
-                f"{name} lets anybody log in as anybody; it needs --development, never with real users",
-            )
+        for name in ("trust_unknown_cas", "verify_certificate", "verify_ssl"):
+            said = f"{name} = {str(_INSECURE_VALUES[name]).lower()} lets anybody log in as anybody"
+            is_open = getattr(self, name) is _INSECURE_VALUES[name] and not self.development
+            yield is_open, f"{said}; it needs --development, never with real users"
 
     def _proxy_mistakes(self) -> Mistakes:
         yield (

@@ -34,9 +34,8 @@ from ams.storage.files import NEW, Disk, write_whole
 from ams.storage.folder import MARKER, VERSION, Folder, is_in_use, is_ours
 from ams.storage.log.embedded import LogFile, parts_in
 
+# Files that grant access by themselves; left out on demand.
 SECRETS = ("token.key", "admin.token", "server.key", "authn.key", "authn.seal", "authn-tls/server.key")
-"""Files that grant access by themselves; left out on demand."""
-_TOKEN_KEY = SECRETS[0]
 _SKIPPED_FILES = ("lock", "authn.lock", "reserve", "authn-reserve", SOCKET, MARKER, files.MANIFEST)
 _DATABASE = "registry.db"
 _AUTHN_DATABASE, _AUTHN_TLS = "authn.db", "authn-tls"  # of the certificate service, if it uses the folder too
@@ -112,9 +111,8 @@ def _moment(folder: Folder, source: KeptFiles | None, clock: Clock) -> Iterator[
 
 def _check_room(folder: Folder, moment: _Moment, path: str) -> None:
     needed = 0
-    for part in moment.parts:
-        path_of_part = os.path.join(folder.log, part.name)
-        needed += os.path.getsize(path_of_part) if part.length is None else part.length
+    for name, length in moment.parts:
+        needed += os.path.getsize(os.path.join(folder.log, name)) if length is None else length
     databases = (_DATABASE, _AUTHN_DATABASE) if moment.authn else (_DATABASE,)
     needed += sum(os.path.getsize(folder.place(name)) for name in databases)
     free = Disk().free_bytes(path)
@@ -137,15 +135,10 @@ def _copy(folder: Folder, source: KeptFiles | None, moment: _Moment, path: str, 
         source.confirm()
     [registry_version] = moment.registry.execute("SELECT version_num FROM alembic_version").fetchone()
     made = files.Manifest(
-        format=files.FORMAT,
-        ams=__version__,
-        layout=VERSION,
-        registry=registry_version,
-        taken=publish_time(moment.time),
-        taken_ms=moment.time,
-        token_key=any(each.name == _TOKEN_KEY for each in entries),
-        files=entries,
-    )
+        format=files.FORMAT, ams=__version__, layout=VERSION, registry=registry_version,
+        taken=publish_time(moment.time), taken_ms=moment.time,
+        token_key=any(each.name == "token.key" for each in entries), files=entries,
+    )  # fmt: skip
     write_whole(Disk(), os.path.join(path, files.MANIFEST), msgspec.json.format(msgspec.json.encode(made), indent=1))
     files.sync_folders(path)
     write_whole(Disk(), os.path.join(path, MARKER), f"{VERSION}\n".encode())

@@ -84,8 +84,7 @@ class _Importing:
             elif isinstance(line, Lost):
                 lost = line.messages
         # A registry that does not know the other topics would drop their messages.
-        others = await self._log.topics() - {each.topic for each in logs.values()}
-        if others:
+        if others := await self._log.topics() - {each.topic for each in logs.values()}:
             raise Unusable(
                 f"the log holds topics that are not in the file ({len(others)}), of a registry that was lost or of"
                 " another import: import into a new installation"

@@ -139,8 +139,7 @@ class LongPoller(Poller):
         except Exception as error:  # also a bug: waiters must not wait for ever
             self._fail_waiters(waiters, error)
             return
-        ready = frozenset(answer.ready)
-        if not ready:
+        if not (ready := frozenset(answer.ready)):
             self._settle(waiters, False)
             return
         self._settle({key: future for key, future in waiters.items() if key in ready}, True)
@@ -331,8 +330,7 @@ class HttpHandOuts:
         place = target.path, hand_out.text
         left = self._unsettled.pop(place, set())
         messages = [each for each in hand_out.messages if each.offset in left]
-        others = left - {each.offset for each in messages}
-        if others:
+        if others := left - {each.offset for each in messages}:
             self._unsettled[place] = others
         if messages:
             self._keep(asyncio.create_task(self._release(target, hand_out._replace(messages=messages))))

@@ -12,7 +12,7 @@ This module has the start, and the repairs that it makes.
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
-from typing import Protocol
+from typing import Any
 
 import structlog
 
@@ -32,12 +32,6 @@ from ams.service.users import create_first_admin, push_worker
 from ams.storage.files import Disk
 
 logger = structlog.get_logger("ams")
-
-
-class _Background(Protocol):
-    async def start(self, supervisor: Supervisor) -> None: ...
-
-    async def close(self) -> None: ...
 
 
 @contextlib.asynccontextmanager
@@ -61,7 +55,7 @@ async def service(
         for attempt in (made.counting.catch_up, made.losses.look, made.stored.measure):
             await _settle(engines, attempt, tell)
         async with contextlib.AsyncExitStack() as stack:
-            works: list[_Background] = [
+            works: list[Any] = [  # each with `start` and `close`
                 made.trail, made.token_uses.rounds, made.counting.rounds, made.losses.rounds,
                 made.working, made.expiry.rounds, made.watched.rounds, made.stored.rounds, made.history,
                 made.retention.rounds,

@@ -79,8 +79,7 @@ class Identity:
     async def running(self) -> AsyncIterator[None]:
         """Log which issuers are accepted and which are not; close the clients when the block ends."""
         with contextlib.suppress(AmsError):  # an unreachable registry is reported elsewhere
-            believed = {each.issuer.name: each.source for each in await self.issuers.list()}
-            if believed:
+            if believed := {each.issuer.name: each.source for each in await self.issuers.list()}:
                 await logger.ainfo("issuers", believed=believed)
             await self.issuers.warn_of_shadowed()
         try:

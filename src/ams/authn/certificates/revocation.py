@@ -66,7 +66,11 @@ class Revocation:
             try:
                 until = min(until, await self._check_certificate(_Link(certificate, issuer, depth, deadline), trust))
             except Doubt as doubt:
-                self._apply_policy(doubt)
+                if self._policy != "warn":
+                    raise doubt.error.with_traceback(None) from None  # raised for each login, its traceback would grow
+                if self._warned.get(doubt.source) is None:  # once an hour for each list
+                    self._warned.put(doubt.source, True)
+                    logger.warning("revocation.unknown", source=doubt.source, reason=str(doubt))
         return until
 
     async def _check_certificate(self, link: _Link, trust: TrustStore) -> int:
@@ -126,14 +130,6 @@ class Revocation:
         if answer.status is ocsp.OCSPCertStatus.UNKNOWN:
             raise CertificateRefusal("unknown", "Your certificate is not known to the OCSP responder of its CA")
         return answer.until
-
-    def _apply_policy(self, doubt: Doubt) -> None:
-        """Raise the error if the policy refuses; else accept, and log a warning once an hour for each list."""
-        if self._policy != "warn":
-            raise doubt.error.with_traceback(None) from None  # raised for each login, its traceback would grow
-        if self._warned.get(doubt.source) is None:
-            self._warned.put(doubt.source, True)
-            logger.warning("revocation.unknown", source=doubt.source, reason=str(doubt))
 
 
 def _list_urls(certificate: Facts) -> list[str]:
@@ -245,15 +241,11 @@ def _read_answer(data: bytes, asked: ocsp.OCSPRequest, issuer: Facts, now: Milli
 
 
 def _answer_expiry(single: ocsp.OCSPSingleResponse, now: int) -> int:
-    since = milliseconds(single.this_update_utc)
+    since, end = milliseconds(single.this_update_utc), single.next_update_utc
     if since > now + CLOCK_SKEW_MS:
         raise _UnusableAnswer("it is of the future")
-    if single.next_update_utc is None:
-        if since < now - _MAX_AGE_MS:
-            raise _UnusableAnswer("it is out of date")
-        return now + DEFAULT_LIFETIME_MS
-    until = milliseconds(single.next_update_utc)
-    if until <= now:
+    until = now + DEFAULT_LIFETIME_MS if end is None else milliseconds(end)
+    if until <= now or (end is None and since < now - _MAX_AGE_MS):
         raise _UnusableAnswer("it is out of date")
     return until
 

@@ -185,8 +185,16 @@ class ServiceTypeRecords(_Records[values.ServiceType]):
         has_new_name = old is None or old.name != new.name
         if has_new_name and _exists(connection, service_types.c.number, service_types.c.name == new.name):
             raise AlreadyExists(f"service-type object with name: {new.name} already exists")
-        if old is not None:
-            _require_reachable(connection, old, new)
+        if old is None:
+            return
+        methods = auth_methods.c.service_uuid == old.uuid
+        if new.auth_method != old.auth_method and _exists(connection, auth_methods.c.number, methods):
+            raise Conflict(f"auth_method of service-type {old.name} is in use: delete its auth methods first")
+        for host in (each for each in old.hosts if each not in new.hosts):
+            for table in (auth_methods, bindings):
+                if _exists(connection, table.c.number, table.c.service_uuid == old.uuid, table.c.host == host):
+                    what = f"host {host} of service-type {old.name}"
+                    raise Conflict(f"{what} is in use: delete its auth method and bindings first")
 
     def _write(
         self, connection: sa.Connection, statement: sa.Insert | sa.Update, of: values.ServiceType, **fixed: object
@@ -228,19 +236,6 @@ class ServiceTypeRecords(_Records[values.ServiceType]):
 def _type_by_uuid(connection: sa.Connection, uuid: str) -> values.ServiceType | None:
     rows = connection.execute(sa.select(service_types).where(service_types.c.uuid == uuid)).all()
     return next(iter(ServiceTypeRecords._read_rows(connection, rows)), None)
-
-
-def _require_reachable(connection: sa.Connection, old: values.ServiceType, new: values.ServiceType) -> None:
-    methods, name = auth_methods.c.service_uuid == old.uuid, old.name
-    if new.auth_method != old.auth_method and _exists(connection, auth_methods.c.number, methods):
-        raise Conflict(f"auth_method of service-type {name} is in use: delete its auth methods first")
-    for host in old.hosts:
-        is_used = (
-            _exists(connection, table.c.number, table.c.service_uuid == old.uuid, table.c.host == host)
-            for table in (auth_methods, bindings)
-        )
-        if host not in new.hosts and any(is_used):
-            raise Conflict(f"host {host} of service-type {name} is in use: delete its auth method and bindings first")
 
 
 class _Kept(msgspec.Struct, omit_defaults=True):

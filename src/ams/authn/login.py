@@ -118,7 +118,12 @@ class Login:
         await self.services.close()
 
     async def _log_in(self, type_name: str, host: str, peer: values.Peer, attempt: "_Attempt") -> str:
-        presented = self._presented_by(peer)
+        presented = peer.presented
+        if presented is None:
+            self.failures.attempts.check(peer.address)
+            if peer.unreadable:
+                raise errors.CertificateRefused(peer.unreadable)
+            raise errors.BadRequest("No certificate provided")
         fingerprint, subject = self._subject(presented.leaf, attempt)
         found = await self.store.service_types.find(type_name)
         verify_host = self.verify_hosts or (found is not None and found.verify_client_host)
@@ -132,14 +137,6 @@ class Login:
         self._trusted.put(fingerprint, self.clock.monotonic())
         self._note(binding)
         return token
-
-    def _presented_by(self, peer: values.Peer) -> values.Presented:
-        if peer.presented is not None:
-            return peer.presented
-        self.failures.attempts.check(peer.address)
-        if peer.unreadable:
-            raise errors.CertificateRefused(peer.unreadable)
-        raise errors.BadRequest("No certificate provided")
 
     def _subject(self, leaf: x509.Certificate, attempt: "_Attempt") -> tuple[bytes, Subject]:
         try:
@@ -173,9 +170,8 @@ class Login:
         return binding
 
     async def _binding(self, subject: Subject, service_type: values.ServiceType, host: str) -> values.SubjectBinding:
-        return existing(
-            await self.store.bindings.for_login(subject.name, service_type.uuid, host, values.X509), values.BINDING_GONE
-        )
+        found = await self.store.bindings.for_login(subject.name, service_type.uuid, host, values.X509)
+        return existing(found, values.BINDING_GONE)
 
     async def _shared_token(self, service_type: values.ServiceType, method: values.AuthMethod, unique_key: str) -> str:
         """Ask the service, once for concurrent logins of one user; or return the cached answer."""
@@ -301,9 +297,8 @@ def _token(answer: Response, field: str) -> str:
         raise errors.ServiceFailed("The answer of the service is not JSON") from None
     token = user.get(field) if isinstance(user, dict) else None
     if not isinstance(token, str) or not token:
-        raise errors.ServiceFailed(
-            f"The specified retrieval field: `{field}` was not found in the response body of the service type"
-        )
+        said = f"The specified retrieval field: `{field}` was not found in the response body of the service type"
+        raise errors.ServiceFailed(said)
     return token
 
 

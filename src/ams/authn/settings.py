@@ -221,14 +221,10 @@ class AuthnSettings(SettingsTable):
     def mistakes(self) -> Mistakes:
         """Yield each rule as a condition that must not hold, and its error line."""
         yield bool(self.cert) != bool(self.key), "--cert and --key go together"
-        yield (
-            bool(self.cert) == self.tls_self_signed,
-            "either --cert and --key or --tls-self-signed is needed: logins are by TLS only",
-        )
-        yield (
-            not self.client_ca and not (self.development and self.trust_unknown_cas),
-            "--client-ca is needed: the folder of the CAs that clients' certificates are checked by",
-        )
+        said = "either --cert and --key or --tls-self-signed is needed: logins are by TLS only"
+        yield bool(self.cert) == self.tls_self_signed, said
+        said = "--client-ca is needed: the folder of the CAs that clients' certificates are checked by"
+        yield not self.client_ca and not (self.development and self.trust_unknown_cas), said
         yield bool(self.secrets_key) and not HEX_KEY.fullmatch(self.secrets_key), "secrets_key must be 64 hex digits"
         yield from registry_mistakes(self.registry)
         yield not self.service_token.isascii(), "service_token must be ASCII"
@@ -255,10 +251,8 @@ class AuthnSettings(SettingsTable):
             yield is_open, f"{said}; it needs --development, never with real users"
 
     def _proxy_mistakes(self) -> Mistakes:
-        yield (
-            self.proxy_protocol and bool(self.proxy_header),
-            "proxy_protocol and proxy_header exclude each other: a proxy ends TLS, or passes it on",
-        )
+        said = "proxy_protocol and proxy_header exclude each other: a proxy ends TLS, or passes it on"
+        yield self.proxy_protocol and bool(self.proxy_header), said
         yield self.proxy_protocol != bool(self.proxies), "proxy_protocol and proxies go together"
         yield bool(self.proxy_header) != bool(self.proxy_names), "proxy_header and proxy_names go together"
         for name in ("proxies", "fetch_allow"):

@@ -210,10 +210,7 @@ def _check(differences: Sequence[Difference]) -> None:
 
 
 class Held(AbstractAsyncContextManager["Held"]):
-    """A service whose clients are held in a block; if the block fails, they are routed back.
-
-    Raises `Unusable` if clients are routed elsewhere already.
-    """
+    """A service whose clients are held in a block, and routed back if it fails. `Unusable`: they are elsewhere."""
 
     def __init__(self, service: Service, steps: Steps, tell: Tell) -> None:
         self._service: Service = service
@@ -281,23 +278,21 @@ class Held(AbstractAsyncContextManager["Held"]):
                 await run_command("--stop-new", self._steps.stop_new)
         elif self.is_new_started:
             self._tell("stop the new service, if it runs, before you try again")
-        runs = False
+        runs = not self._is_stopped
         with self._report_failure():
-            runs = await self._start_again()
+            if self._is_stopped and self._steps.restore:
+                self._tell(f"starting the {self._service} service again")
+                await run_command("--restore", self._steps.restore)
+                runs = True
+            elif self._is_stopped and self._steps.ask:
+                await self._steps.ask(f"start the {self._service} service again")
+                runs = True
         if not runs:
             self._tell(f"the {self._service} service may be stopped: start it, and lead clients to it")
         elif self._steps.proxy and self._is_held:
             self._tell(f"leading clients to the {self._service} service again")
             with self._report_failure():
                 self._steps.proxy.route_clients(self._service)
-
-    async def _start_again(self) -> bool:
-        if self._is_stopped and self._steps.restore:
-            self._tell(f"starting the {self._service} service again")
-            await run_command("--restore", self._steps.restore)
-        elif self._is_stopped and self._steps.ask:
-            await self._steps.ask(f"start the {self._service} service again")
-        return not self._is_stopped or bool(self._steps.restore or self._steps.ask)
 
     @contextlib.contextmanager
     def _report_failure(self) -> Iterator[None]:

@@ -208,10 +208,9 @@ class Kafka(contextlib.AbstractAsyncContextManager["Kafka"]):
                 if not records:
                     raise Unavailable(f"Kafka gives no record of {topic} after {start}, and it ends at {end}")
                 start = records[-1].offset + 1
-                batch = to_stored_messages(
-                    records if start <= end else [each for each in records if each.offset < end], earliest
-                )
-                if batch:
+                if start > end:
+                    records = [each for each in records if each.offset < end]
+                if batch := to_stored_messages(records, earliest):
                     earliest = batch[-1].time
                     yield batch
 

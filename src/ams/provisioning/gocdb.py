@@ -29,14 +29,12 @@ from ams.core.urls import without_credentials
 T = TypeVar("T")
 GocdbPage = tuple[Sequence[T], str]  # items, and the address of the next page: perhaps relative, empty on the last one
 
-_NEXT = "./meta/link[@rel='next']"
 TYPE, SITE = "{{service-type}}", "{{site}}"  # placeholders in an address
 MAX_BYTES = 64 * 1024 * 1024  # of one answer or file; ten times EGI's endpoints
 MAX_PAGES = 10_000
 CONNECT_SECONDS = 10.0
 SILENT_SECONDS = 60.0  # GOCDB makes long answers before it sends the first byte
 PAGE_SECONDS = 300.0
-_CHUNK = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,7 +143,7 @@ class Feed(AbstractContextManager["Feed"]):
                 if answer.status_code != httpx.codes.OK:
                     raise ServiceFailed(f"{_safe_address(address)} answered {answer.status_code}")
                 body = bytearray()
-                for piece in answer.iter_bytes(_CHUNK):
+                for piece in answer.iter_bytes(64 * 1024):
                     body += piece
                     if len(body) > MAX_BYTES:
                         raise ServiceFailed(f"the answer of {_safe_address(address)} is larger than {MAX_BYTES} bytes")
@@ -198,7 +196,7 @@ def _page(tag: str, read: Callable[[Element], T], body: bytes) -> GocdbPage[T]:
     if root.tag != "results":  # GOCDB answers bad requests with <error> and 200
         said = " ".join((root.text or "").split())[:200]
         raise ServiceFailed(f"GOCDB answered <{root.tag[:40]}>{f': {said}' if said else ''}")
-    link = root.find(_NEXT)
+    link = root.find("./meta/link[@rel='next']")
     items = [read(element) for element in root.iterfind(tag)]
     return items, "" if link is None else link.get("href", "").strip()
 

@@ -28,7 +28,6 @@ _BINDING_FIELDS = ("host", "auth_identifier", "unique_key", "auth_type", "issuer
 _FIXED_FIELDS = ("type", "filter", "enableMessageOrdering")  # fields of a subscription that never change
 _ORDER = list(ResourceKind)
 _REPLACED_KINDS = (ResourceKind.IDENTITY, ResourceKind.TOKEN)  # removed and made again, never altered
-_IS_KEY = "is a key, which is made by ams token create --google-file and never declared: give the token another name"
 _DIFFERS = {"expires_on": "another end", "rights": "other rights"}
 
 
@@ -60,7 +59,8 @@ def _step(key: ResourceKey, declared: Declared, existing: Existing, options: Pla
     if found is None:
         return Step(StepSign.ADD, key, wanted, owner)
     if KEY_ID in found:
-        raise bad(declared.places[key], f"{key} {_IS_KEY}")
+        said = "is a key, which is made by ams token create --google-file and never declared"
+        raise bad(declared.places[key], f"{key} {said}: give the token another name")
     changed = {
         name: value
         for name, value in wanted.items()

@@ -22,7 +22,6 @@ MANIFEST = "backup.json"
 FORMAT = 1  # version of the manifest's format
 DRAFT_SUFFIX = ".partial"  # suffix of the folder of an unfinished backup
 SYNC_SLICE_BYTES = 2 << 20  # bytes for each sync: more would delay the service's own syncs
-PAGES_PER_STEP = 512
 LOCK_SECONDS = 10  # wait for another process's lock on a database
 
 
@@ -106,7 +105,7 @@ def copy_database(snapshot: sqlite3.Connection, folder: str, name: str, get_on: 
     path = os.path.join(folder, name)
     make_private(path)
     with closing(connect(path)) as target:
-        snapshot.backup(target, pages=PAGES_PER_STEP, progress=lambda *_: get_on())
+        snapshot.backup(target, pages=512, progress=lambda *_: get_on())
     with open(path, "rb+") as file:
         digest = hashlib.file_digest(file, "sha256")
         os.fsync(file.fileno())
@@ -180,7 +179,15 @@ def restore(backup: str, data: str) -> tuple[Manifest, FolderReport]:
     if made.layout != VERSION:
         raise Unusable(f"{backup} holds layout {made.layout!r}, this program reads {VERSION!r}; upgrade it")
     try:
-        _make_empty(data)
+        if is_in_use(data):
+            raise Unusable(f"data folder {data} is in use by another process; name a new folder with --data")
+        Disk().make_folder(data)
+        if is_being_restored(data):
+            _clear(data)
+        elif os.listdir(data):
+            raise Unusable(f"{data} is not empty; name a new folder with --data")
+        write_whole(Disk(), os.path.join(data, RESTORING), b"")
+        Disk().sync_folder(os.path.dirname(data))
         _fill(backup, data, made)
         report = check_folder(data)
         Disk().unlink(os.path.join(data, RESTORING))  # from here on a service may start in the folder
@@ -188,18 +195,6 @@ def restore(backup: str, data: str) -> tuple[Manifest, FolderReport]:
     except OSError as error:
         raise Unusable(f"{data} could not be restored: {error.strerror}; no service takes it as it is") from error
     return made, report
-
-
-def _make_empty(data: str) -> None:
-    if is_in_use(data):
-        raise Unusable(f"data folder {data} is in use by another process; name a new folder with --data")
-    Disk().make_folder(data)
-    if is_being_restored(data):
-        _clear(data)
-    elif os.listdir(data):
-        raise Unusable(f"{data} is not empty; name a new folder with --data")
-    write_whole(Disk(), os.path.join(data, RESTORING), b"")
-    Disk().sync_folder(os.path.dirname(data))
 
 
 def _fill(backup: str, data: str, made: Manifest) -> None:

@@ -73,9 +73,8 @@ async def running(settings: PushSettings, supervisor: Supervisor) -> AsyncIterat
     guard, trusted = Guard(networks(settings.push_allow, "push_allow")), trust(settings.push_ca_file, "push_ca_file")
     async with contextlib.AsyncExitStack() as stack:
         operations_url = await stack.enter_async_context(serve_operations(settings.ops_host, settings.ops_port, state))
-        client = await stack.enter_async_context(
-            AsyncClient(settings.endpoint, settings.token, ca=settings.ca or None, retry=None)
-        )
+        client = AsyncClient(settings.endpoint, settings.token, ca=settings.ca or None, retry=None)
+        await stack.enter_async_context(client)
         waiting = LongPoller(client, chance)
         stack.push_async_callback(waiting.close)
         sender = HttpSender(guard, trusted)

@@ -167,9 +167,8 @@ class ByLeases(ByActivation):
     ) -> None:
         super().__init__(workers)
         self._client = client
-        self._holding = Holding(
-            workers, self._ask, random, holder=holder, reached=condition.note_success, missed=condition.note_failure
-        )
+        reached, missed = condition.note_success, condition.note_failure
+        self._holding = Holding(workers, self._ask, random, holder=holder, reached=reached, missed=missed)
         self._targets: Sequence[Target] = ()
         self._version = ""
 
@@ -240,13 +239,9 @@ class _Profile(msgspec.Struct):
 class ByProfile(ByActivation):
     """Reads the worker's profile, and delivers its subscriptions."""
 
-    def __init__(
-        self, client: AsyncClient, workers: Workers, condition: Condition, random: random.Random,
-        seconds: float = PROFILE_INTERVAL_SECONDS, activation_seconds: float = ACTIVATION_SECONDS,
-    ) -> None:  # fmt: skip
+    def __init__(self, client: AsyncClient, workers: Workers, condition: Condition, random: random.Random) -> None:
         super().__init__(workers)
-        self._client, self._condition, self._random, self._seconds = client, condition, random, seconds
-        self._activation_seconds = activation_seconds
+        self._client, self._condition, self._random = client, condition, random
         self._pauses = Pauses(UNREACHED, random.random)
         self._read: dict[str, Target] = {}
         self._activations: dict[str, tuple[float, Target | None]] = {}
@@ -283,13 +278,13 @@ class ByProfile(ByActivation):
             self._condition.note_success()
             if was_away:
                 return
-            await self._pause(self._seconds if is_whole else self._seconds / 6)
+            await self._pause(PROFILE_INTERVAL_SECONDS if is_whole else PROFILE_INTERVAL_SECONDS / 6)
 
     async def _pause(self, seconds: float) -> None:
         loop = asyncio.get_running_loop()
         until = loop.time() + seconds * self._random.uniform(0.9, 1.1)
         while True:
-            settled = [moment + self._activation_seconds for moment, _ in self._activations.values()]
+            settled = [moment + ACTIVATION_SECONDS for moment, _ in self._activations.values()]
             left = min([until, *settled]) - loop.time()
             if left <= 0:
                 return
@@ -304,7 +299,7 @@ class ByProfile(ByActivation):
         self._read = {target.path: target for target in found if isinstance(target, Target)}
         wanted = dict(self._read)
         for path, (moment, target) in list(self._activations.items()):
-            if moment + self._activation_seconds <= began:
+            if moment + ACTIVATION_SECONDS <= began:
                 del self._activations[path]
             elif target is None:
                 wanted.pop(path, None)

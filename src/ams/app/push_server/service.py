@@ -231,11 +231,11 @@ def _credentials(settings: PushSettings) -> grpc.ServerCredentials | None:
 
     known = read_files()
 
-    def new_configuration() -> grpc.ServerCertificateConfiguration:
+    def configuration() -> grpc.ServerCertificateConfiguration:
         chain, key, roots = known
         return grpc.ssl_server_certificate_configuration([(key, chain)], root_certificates=roots)
 
-    def changed_configuration() -> Any:
+    def changed() -> Any:
         nonlocal known
         try:
             before, known = known, read_files()
@@ -245,8 +245,6 @@ def _credentials(settings: PushSettings) -> grpc.ServerCredentials | None:
         if known == before:
             return None
         logger.info("certificate.loaded", chain=settings.cert)
-        return new_configuration()
+        return configuration()
 
-    return grpc.dynamic_ssl_server_credentials(
-        new_configuration(), changed_configuration, require_client_authentication=True
-    )
+    return grpc.dynamic_ssl_server_credentials(configuration(), changed, require_client_authentication=True)

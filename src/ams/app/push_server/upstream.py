@@ -137,7 +137,13 @@ class LongPoller(Poller):
         try:
             answer = await self._client.call(call_of("push:wait", Ready, body=body, repeatable=True))
         except Exception as error:  # also a bug: waiters must not wait for ever
-            self._fail_waiters(waiters, error)
+            if unknown_route(error) or isinstance(error, client_errors.NotAllowed):
+                logger.info("waiting.polled", reason="the service cannot say when there are messages")
+                self._knows = False
+                self._settle(waiters, True)
+                return
+            for future in (each for each in waiters.values() if not each.done()):
+                future.set_exception(error)
             return
         if not (ready := frozenset(answer.ready)):
             self._settle(waiters, False)
@@ -146,16 +152,6 @@ class LongPoller(Poller):
         self._new = {key: future for key, future in waiters.items() if key not in ready} | self._new
         if self._new:
             self._gather_soon()
-
-    def _fail_waiters(self, waiters: Waiters, error: Exception) -> None:
-        if unknown_route(error) or isinstance(error, client_errors.NotAllowed):
-            logger.info("waiting.polled", reason="the service cannot say when there are messages")
-            self._knows = False
-            self._settle(waiters, True)
-            return
-        for future in waiters.values():
-            if not future.done():
-                future.set_exception(error)
 
     def _settle(self, waiters: Waiters, due: bool) -> None:
         for future in waiters.values():

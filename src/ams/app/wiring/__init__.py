@@ -36,13 +36,9 @@ logger = structlog.get_logger("ams")
 
 @contextlib.asynccontextmanager
 async def service(
-    settings: Settings,
-    supervisor: Supervisor,
-    *,
-    clock: Clock | None = None,
-    files: Disk | None = None,
+    settings: Settings, supervisor: Supervisor, *, clock: Clock | None = None, files: Disk | None = None,
     tell: ReportWait = lambda _: None,
-) -> AsyncIterator[Service]:
+) -> AsyncIterator[Service]:  # fmt: skip
     """Open everything, and close it in order at the end. Raises `Unusable` with one line.
 
     A start waits for dependencies on other machines; `tell` is called with the one it waits for.

@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import hashlib
 import itertools
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import structlog
@@ -132,15 +132,21 @@ class Revocation:
         return answer.until
 
 
+def _http_urls(names: Iterable[x509.GeneralName]) -> list[str]:
+    urls = [str(each.value) for each in names if isinstance(each, x509.UniformResourceIdentifier)]
+    return [each for each in urls if each.lower().startswith(("http://", "https://"))]
+
+
 def _list_urls(certificate: Facts) -> list[str]:
-    names = [
-        str(name.value)
-        for point in certificate.extension(x509.CRLDistributionPoints) or ()
-        if point.crl_issuer is None and point.reasons is None
-        for name in point.full_name or ()
-        if isinstance(name, x509.UniformResourceIdentifier)
-    ]
-    return list(dict.fromkeys(name for name in names if name.lower().startswith(("http://", "https://"))))
+    points = certificate.extension(x509.CRLDistributionPoints) or ()
+    whole = (each for each in points if each.crl_issuer is None and each.reasons is None)
+    return list(dict.fromkeys(_http_urls(name for each in whole for name in each.full_name or ())))
+
+
+def _responder_urls(certificate: Facts) -> list[str]:
+    ways = certificate.extension(x509.AuthorityInformationAccess) or ()
+    kind = AuthorityInformationAccessOID.OCSP
+    return _http_urls(each.access_location for each in ways if each.access_method == kind)
 
 
 def _no_list(link: _Link) -> Doubt:
@@ -167,17 +173,6 @@ class _OcspAnswer(NamedTuple):
 
 class _UnusableAnswer(Exception):
     """An answer that cannot be used; the text has the reason, for the log."""
-
-
-def _responder_urls(certificate: Facts) -> list[str]:
-    access = certificate.extension(x509.AuthorityInformationAccess)
-    return [
-        str(each.access_location.value)
-        for each in access or ()
-        if each.access_method == AuthorityInformationAccessOID.OCSP
-        and isinstance(each.access_location, x509.UniformResourceIdentifier)
-        and each.access_location.value.lower().startswith(("http://", "https://"))
-    ]
 
 
 class Responders(DocumentCache[tuple[bytes, int], tuple[Facts, Facts], _OcspAnswer]):

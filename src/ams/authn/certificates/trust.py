@@ -121,9 +121,11 @@ class TrustFolder:
         try:
             with open(path, "rb") as file:
                 data = file.read()
-            certificates = () if _LISTS.fullmatch(path) else _certificates(path, data)
-            has_lists = b"X509 CRL" in data or _LISTS.fullmatch(path)
-            return _Content(stamp, certificates, _lists(path, data) if has_lists else ())
+            is_list = _LISTS.fullmatch(path) is not None
+            certificates = () if is_list else _certificates(path, data)
+            blocks = [found[0] for found in PEM_BLOCK.finditer(data) if found[1] == b"X509 CRL"] or [data]
+            lists = (RevocationList.read(each, path) for each in blocks if is_list or b"X509 CRL" in data)
+            return _Content(stamp, certificates, tuple(lists))
         except (OSError, ValueError) as error:
             logger.error("authority.unreadable", file=path, reason=str(error))
         if known is not None and known.lists and not known.certificates:
@@ -169,11 +171,6 @@ def _certificate(data: bytes) -> bytes:
     except crypto.Error as error:
         raise ValueError(f"OpenSSL cannot read it: {error}") from error
     return der
-
-
-def _lists(path: str, data: bytes) -> tuple[RevocationList, ...]:
-    blocks = [found[0] for found in PEM_BLOCK.finditer(data) if found[1] == b"X509 CRL"]
-    return tuple(RevocationList.read(each, path) for each in blocks or [data])
 
 
 def checked_chain(leaf: Facts, others: Sequence[bytes], trust: TrustStore, now: Milliseconds) -> list[Facts]:

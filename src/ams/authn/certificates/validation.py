@@ -162,11 +162,9 @@ class HostCheck:
     """Compares the names of an address with those of a certificate. `find` runs in threads of their own."""
 
     def __init__(
-        self,
-        find: Callable[[str], Sequence[str]] = _system_names,
-        addresses: Callable[[str, int], Awaitable[Sequence[str]]] | None = None,
-        wait_seconds: float = WAIT_SECONDS,
-    ) -> None:
+        self, find: Callable[[str], Sequence[str]] = _system_names,
+        addresses: Callable[[str, int], Awaitable[Sequence[str]]] | None = None, wait_seconds: float = WAIT_SECONDS,
+    ) -> None:  # fmt: skip
         self._find, self._addresses, self._wait_seconds = find, addresses or Lookups(), wait_seconds
         self._places = asyncio.Semaphore(MAX_LOOKUP_THREADS)
 

@@ -112,10 +112,9 @@ class Relaying:
             scope[PEER] = await self._client(peer, scope["headers"])
         except AmsError as error:
             refused = refusal(error)
-            resource = without_secrets(scope["path"].removeprefix("/v1"))
-            await self._failures.record_failure(
-                peer.address, code=refused.code, reason=error.message, resource=resource, is_counted=refused.code < 500
-            )
+            said = {"reason": error.message, "resource": without_secrets(scope["path"].removeprefix("/v1"))}
+            is_counted = refused.code < 500
+            await self._failures.record_failure(peer.address, code=refused.code, is_counted=is_counted, **said)
             await answer(send, refused.code, refused.body, [JSON])
             return
         await self._app(scope, receive, send)

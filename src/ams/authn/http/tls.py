@@ -36,7 +36,6 @@ logger = structlog.get_logger("ams.authn.tls")
 
 MAX_CACHED_CERTIFICATES = 2_000  # cached parsed certificates of clients
 MAX_CACHED_BYTES = 8 * 1024  # largest certificate that is cached: any client may send one of 100 kB
-_CHUNK = 65536
 
 
 class AskingContext(ssl.SSLContext):
@@ -155,7 +154,7 @@ class _AskingConnection:
         finally:
             with contextlib.suppress(SSL.Error):  # until there is no more
                 while True:
-                    self._outgoing.write(self._connection.bio_read(_CHUNK))
+                    self._outgoing.write(self._connection.bio_read(65536))
 
 
 def _refuse_pass_phrase() -> bytes:

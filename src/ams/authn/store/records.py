@@ -91,14 +91,15 @@ class _Records(Generic[R]):
 
         return await self._database.read(work)
 
-    async def create(self, made: R) -> None:
-        """Add a record. Raises `AlreadyExists`, `NotFound` without its service type or host, `Conflict`."""
+    async def create(self, made: R) -> R:
+        """Add and return a record. Raises `AlreadyExists`, `NotFound` without its service type or host, `Conflict`."""
 
-        def work(connection: sa.Connection) -> None:
+        def work(connection: sa.Connection) -> R:
             self._check(connection, made, None)
             self._write(connection, sa.insert(self.table), made, uuid=made.uuid, created_on=made.created_on)
+            return made
 
-        await self._database.write(work)
+        return await self._database.write(work)
 
     async def change(self, known: R, now: Milliseconds, change: Change[R], expected: Precondition = ANY_VERSION) -> R:
         """Change a record atomically. Raises `NotFound`, `ChangedMeanwhile`, as `create`, and what `change` raises."""
@@ -276,12 +277,12 @@ class AuthMethodRecords(_Records[values.AuthMethod]):
         return {**same, "sealed": self._secrets.seal(kept, f"auth method {of.uuid}")}
 
     def _read_rows(self, connection: sa.Connection, rows: Sequence[sa.Row[Any]]) -> list[values.AuthMethod]:
-        return [self._read_row(row) for row in rows]
-
-    def _read_row(self, row: sa.Row[Any]) -> values.AuthMethod:
-        kept = msgspec.json.decode(self._secrets.open(row.sealed, f"auth method {row.uuid}"), type=_Kept)
-        same = _same(values.AuthMethod, row, but=("access_key", "headers"))
-        return values.AuthMethod(**same, access_key=kept.access_key, headers=kept.headers)
+        found = []
+        for row in rows:
+            kept = msgspec.json.decode(self._secrets.open(row.sealed, f"auth method {row.uuid}"), type=_Kept)
+            same = _same(values.AuthMethod, row, but=("access_key", "headers"))
+            found.append(values.AuthMethod(**same, access_key=kept.access_key, headers=kept.headers))
+        return found
 
 
 class BindingRecords(_Records[values.SubjectBinding]):
@@ -321,8 +322,7 @@ class BindingRecords(_Records[values.SubjectBinding]):
 
     def _check(self, connection: sa.Connection, new: values.SubjectBinding, old: values.SubjectBinding | None) -> None:
         login = _login_of(new)
-        # For each of the four fields: a moved binding may collide with another one (15, A4).
-        moves = old is None or _login_of(old) != login
+        moves = old is None or _login_of(old) != login  # it may collide with another one then (15, A4)
         if moves and _exists(connection, bindings.c.number, bindings.c.login == login):
             raise AlreadyExists(f"binding object with auth_identifier: {new.auth_identifier} already exists")
         has_new_name = old is None or old.name != new.name

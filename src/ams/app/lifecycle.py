@@ -52,7 +52,6 @@ class State(operations.ProgramState):
         self.waiting_for = waiting_for
 
     def trouble(self) -> str | None:
-        """Return what the service lacks, or None."""
         if self.service is None:
             return f"starting: {self.waiting_for}" if self.waiting_for else "starting"
         if trouble := self.service.away or (self.data.trouble if self.data else None):
@@ -62,7 +61,6 @@ class State(operations.ProgramState):
         return f"publishing is refused: {refusal}" if refusal else None
 
     def gauges(self) -> Iterator[Figure]:
-        """Yield the gauges."""
         yield from connection_gauges("ams", self.listeners)
         if self.service is None:
             return
@@ -81,7 +79,6 @@ class State(operations.ProgramState):
         yield figure("ams_publishing_refused", refused, bool(made.log.refusal))
 
     def counters(self) -> Iterator[Figure]:
-        """Yield the counters."""
         yield from connection_counters("ams", self.listeners)
         if self.service is None:
             return

@@ -218,17 +218,14 @@ class AuthnState(ProgramState):
     parts: Assembled | None = None
 
     def trouble(self) -> str | None:
-        """Return why requests cannot be answered, or None."""
         if self.parts is None:
             return "starting"
         return self.parts.login.store.database.away or (self.data.trouble if self.data else None)
 
     def remark(self) -> str | None:
-        """Return a partial failure, while logins work."""
         return self.parts.login.store.refusal if self.parts else None
 
     def gauges(self) -> Iterator[Figure]:
-        """Yield the gauges."""
         if self.parts is None:
             return
         login = self.parts.login
@@ -239,7 +236,6 @@ class AuthnState(ProgramState):
         yield from connection_gauges("ams_authn", self.listeners)
 
     def counters(self) -> Iterator[Figure]:
-        """Yield the counters."""
         if self.parts is None:
             return
         login = self.parts.login
@@ -297,9 +293,8 @@ async def serve(settings: AuthnSettings) -> None:
     # Until there is a certificate to reload.
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, lambda: None)
     supervisor = Supervisor()
-    run = await run_until_stopped(
-        running(settings, supervisor), partial(_announce, settings), supervisor, logger, stop_seconds=STOP_SECONDS
-    )
+    program, announce = running(settings, supervisor), partial(_announce, settings)
+    run = await run_until_stopped(program, announce, supervisor, logger, stop_seconds=STOP_SECONDS)
     if run is not None:
         logger.info("stopped", data=run.folder.path)
         supervisor.check()

@@ -195,13 +195,11 @@ class AuthnSettings(SettingsTable):
 
     @classmethod
     def variable(cls, name: str) -> str:
-        """Return the environment variable of a setting."""
         # AMS_AUTHN_KEY is the clients' management key: if both are set, a secret is not a file name.
         return "AMS_AUTHN_CERT_KEY" if name == "key" else super().variable(name)
 
     @classmethod
     def from_file(cls, path: str, warn: Callable[[str], None]) -> Mapping[str, object]:
-        """Return the settings of a file: TOML, or the JSON of the reference if it is named so."""
         if not path.endswith(".json"):
             return super().from_file(path, warn)
         try:
@@ -219,7 +217,6 @@ class AuthnSettings(SettingsTable):
         return values
 
     def mistakes(self) -> Mistakes:
-        """Yield each rule as a condition that must not hold, and its error line."""
         yield bool(self.cert) != bool(self.key), "--cert and --key go together"
         said = "either --cert and --key or --tls-self-signed is needed: logins are by TLS only"
         yield bool(self.cert) == self.tls_self_signed, said

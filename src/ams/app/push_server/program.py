@@ -40,17 +40,14 @@ class PushState(ProgramState):
     tally: DeliveryTally = field(default_factory=lambda: DeliveryTally(by_path=True))
 
     def trouble(self) -> str | None:
-        """Return why the service is not reached, or None."""
         return None if self.condition.is_ok else self.condition.text or "starting"
 
     def gauges(self) -> Iterator[Figure]:
-        """Yield the gauges."""
         yield figure("ams_push_service_reachable", "1 while the service answers.", self.condition.is_ok)
         yield from report.gauges(self.states() if self.states else {}, by_path=True)
         yield from connection_gauges("ams_push", self.listeners)
 
     def counters(self) -> Iterator[Figure]:
-        """Yield the counters."""
         yield from report.counters(self.tally)
         yield background_failures(self.supervisor.survived)
         yield from connection_counters("ams_push", self.listeners)
@@ -97,9 +94,8 @@ async def running(settings: PushSettings, supervisor: Supervisor) -> AsyncIterat
 async def serve(settings: PushSettings) -> None:
     """Serve until SIGTERM or SIGINT. Prints `ready HOST:PORT` when calls can come. Raises `PartFailed`."""
     supervisor = Supervisor()
-    run = await run_until_stopped(
-        running(settings, supervisor), partial(_announce, settings), supervisor, logger, stop_seconds=STOP_SECONDS
-    )
+    program, announce = running(settings, supervisor), partial(_announce, settings)
+    run = await run_until_stopped(program, announce, supervisor, logger, stop_seconds=STOP_SECONDS)
     if run is not None:
         logger.info("stopped")
         supervisor.check()

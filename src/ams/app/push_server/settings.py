@@ -60,11 +60,9 @@ class PushSettings(SettingsTable):
 
     @classmethod
     def from_file(cls, path: str, warn: Callable[[str], None]) -> Mapping[str, object]:
-        """Return the settings of a file: TOML, or the JSON of the reference if it is named so."""
         return _of_reference(path) if path.endswith(".json") else super().from_file(path, warn)
 
     def resolve_files(self) -> Self:
-        """Return these settings with the token from its file."""
         if not self.token_file:
             return self
         if self.token:
@@ -78,7 +76,6 @@ class PushSettings(SettingsTable):
             raise BadSettings(f"token_file {self.token_file} does not hold a token") from None
 
     def mistakes(self) -> Mistakes:
-        """Yield each rule as a condition that must not hold, and its error line."""
         said = "endpoint and token (or token_file) are needed: the service, and the push worker at it"
         yield not self.endpoint or not self.token, said
         said = "trust_unknown_cas is not possible: certificates of clients are checked by certificate_authorities_dir"

@@ -10,21 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ams.authn.values import API_KEY, HEADERS, X509
+from ams.core import settings
 from ams.core.distinguished_names import normalise_name
 from ams.core.errors import BadSettings, Unusable
-from ams.core.settings import (
-    AUTHN_VARIABLES,
-    HEX_KEY,
-    MAX_PORT,
-    Bytes,
-    Mistakes,
-    Pairs,
-    Seconds,
-    SettingsTable,
-    Words,
-    registry_mistakes,
-    setting,
-)
+from ams.core.settings import MAX_PORT, Bytes, Mistakes, Pairs, Seconds, SettingsTable, Words, setting
 from ams.core.settings_import import ALL_ADDRESSES, Imported, known_keys, toml_table
 from ams.core.urls import is_http_url, without_credentials
 from ams.outgoing.address_guard import networks
@@ -111,7 +100,7 @@ class AuthnSettings(SettingsTable):
     """All settings, with their defaults and purposes."""
 
     listed_by = "ams authn serve --help"
-    prefix = AUTHN_VARIABLES
+    prefix = settings.AUTHN_VARIABLES
 
     data: str = setting("./ams-authn", "Folder for the database and the keys; may be that of ams serve.")
     host: str = setting("127.0.0.1", "Address to listen on.")
@@ -222,8 +211,9 @@ class AuthnSettings(SettingsTable):
         yield bool(self.cert) == self.tls_self_signed, said
         said = "--client-ca is needed: the folder of the CAs that clients' certificates are checked by"
         yield not self.client_ca and not (self.development and self.trust_unknown_cas), said
-        yield bool(self.secrets_key) and not HEX_KEY.fullmatch(self.secrets_key), "secrets_key must be 64 hex digits"
-        yield from registry_mistakes(self.registry)
+        said = "secrets_key must be 64 hex digits"
+        yield bool(self.secrets_key) and not settings.HEX_KEY.fullmatch(self.secrets_key), said
+        yield from settings.registry_mistakes(self.registry)
         yield not self.service_token.isascii(), "service_token must be ASCII"
         yield (
             bool(self.ams_endpoint) and not is_http_url(self.ams_endpoint),

@@ -5,6 +5,7 @@ steps are done, the same listing declares nothing new.
 """
 
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -82,13 +83,11 @@ def judge(
         else:
             judged.left_out.append(found)
     # Endpoints of one name with several certificates: each run would give the name to another.
-    dns: dict[str, set[str]] = {}
-    for each in judged.served:
-        dns.setdefault(each.name, set()).add(each.dn)
-    for each in (each for each in judged.served if len(dns[each.name]) > 1):
+    certificates = Counter(name for name, _ in {(each.name, each.dn) for each in judged.served})
+    for each in (each for each in judged.served if certificates[each.name] > 1):
         said = f"several endpoints with different certificates are called {each.name}"
         judged.left_out.append(LeftOut(each.endpoint, Reason.FAILED, said))
-    judged.served = [each for each in judged.served if len(dns[each.name]) == 1]
+    judged.served = [each for each in judged.served if certificates[each.name] == 1]
     return judged
 
 

@@ -55,8 +55,7 @@ class LineRules:
             {export.Registration: self._registration}, {export.NamedToken: self._named_token},
             {export.Binding: self._binding}, {export.Issuer: self._issuer}, {export.End: self._finish},
         )  # fmt: skip
-        # By kind: its place in the order, its check, whether it has an identity of its own (that of a topic may be its
-        # log's), and its fields that name users.
+        # By kind: place in the order, check, whether it has an identity of its own, and fields that name users.
         self._rules: dict[type[Line], tuple[int, Callable[[Any], None], bool, list[str]]] = {}
         for place, checks in enumerate(order):
             for each, check in checks.items():

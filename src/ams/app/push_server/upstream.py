@@ -27,18 +27,8 @@ from ams.client.wire.call import Call, call_of
 from ams.core.backoff import Backoff
 from ams.core.clock import Milliseconds
 from ams.core.messages import Fragment, with_ordering_key
-from ams.push.upstream import (
-    Away,
-    Gone,
-    HandOuts,
-    NotTaken,
-    Pulled,
-    PushHandOut,
-    Target,
-    UpstreamError,
-    UpstreamRefused,
-    Verdict,
-)
+from ams.push import upstream
+from ams.push.upstream import HandOuts, Pulled, PushHandOut, Target, Verdict
 from ams.wire.messages import PullBody
 from ams.wire.push import Ready, WaitBody
 
@@ -382,20 +372,21 @@ def _translate_errors(*, of_leases: bool = False) -> Iterator[None]:
         yield
     except client_errors.ClientError as error:
         is_late = of_leases and isinstance(error, client_errors.InvalidInput)
-        raise (NotTaken if is_late else kind_of(error))(error.message) from error
+        raise (upstream.NotTaken if is_late else kind_of(error))(error.message) from error
 
 
-def kind_of(error: client_errors.ClientError, *, is_acknowledgement: bool = False) -> type[UpstreamError]:
+def kind_of(error: client_errors.ClientError, *, is_acknowledgement: bool = False) -> type[upstream.UpstreamError]:
     """Return the kind of a failed answer for workers: by status, and by text if the status is ambiguous (P21)."""
     said = error.message.strip().lower()
     is_late = is_acknowledgement and said in _LATE_ACK_TEXTS
     if is_late or said == _NOT_NEXT_TEXT or isinstance(error, client_errors.AckTimeout):
-        return NotTaken
+        return upstream.NotTaken
     if isinstance(error, client_errors.NotFound):
-        return Gone if said in _GONE_TEXTS else UpstreamRefused
-    if isinstance(error, client_errors.Unavailable) or not isinstance(error, client_errors.Refused):
-        return UpstreamRefused if isinstance(error, client_errors.Untrusted | client_errors.Unusable) else Away
-    return UpstreamRefused
+        return upstream.Gone if said in _GONE_TEXTS else upstream.UpstreamRefused
+    is_away = isinstance(error, client_errors.Unavailable) or not isinstance(error, client_errors.Refused)
+    if is_away and not isinstance(error, client_errors.Untrusted | client_errors.Unusable):
+        return upstream.Away
+    return upstream.UpstreamRefused
 
 
 def _pull_call(target: Target, max_messages: int) -> Call[_Pull]:

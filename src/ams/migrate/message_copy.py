@@ -71,8 +71,9 @@ async def seconds_to_copy(plan: Converted, kafka: Kafka) -> int:
 async def write(plan: Converted, kafka: Kafka, path: str, progress: Progress) -> Mapping[str, int]:
     """Write the export to a new file; return lines by kind. Raises `Unusable`, `Unavailable`."""
     counts: Counter[str] = Counter()
+    expected = plan.messages
     with writing(path) as file:
-        file.write(encode_line(Header(format=FORMAT, messages=plan.messages)))
+        file.write(encode_line(Header(format=FORMAT, messages=expected)))
         for topic in (each for each in plan.topics if each.bounds.end):
             log = Log(project=topic.line.project, topic=topic.line.name, id=topic.line.id, first=topic.bounds.first,
                       bytes=topic.bytes, retention=topic.line.retention)  # fmt: skip
@@ -81,7 +82,7 @@ async def write(plan: Converted, kafka: Kafka, path: str, progress: Progress) ->
             async for batch in messages_of(topic, kafka, plan.oddities):
                 file.writelines(map(encoded_message, batch))
                 counts["message"] += len(batch)
-                progress(counts["message"], plan.messages)
+                progress(counts["message"], expected)
         for line in plan.lines():
             file.write(encode_line(line))
             counts[kind(line)] += 1

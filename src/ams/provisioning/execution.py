@@ -409,8 +409,7 @@ def _is_so(there: Collection[str], add: Collection[str], remove: Collection[str]
 
 
 def _is_member(ask: Ask, project: str, user: str) -> bool:
-    try:
+    with suppress(errors.NotFound):
         ask(wire.get_member(project, user))
-    except errors.NotFound:
-        return False
-    return True
+        return True
+    return False

@@ -128,8 +128,10 @@ class RevocationList:
 
     def is_about(self, certificate: Facts, urls: Collection[str]) -> bool:
         """Return whether the list covers a certificate of its CA, whose lists are at `urls`."""
-        if self.odd or self._scope is None:
-            return not self.odd
+        if self.odd:
+            return False
+        if self._scope is None:
+            return True
         is_of_others = self._scope.only_contains_user_certs if certificate.is_ca else self._scope.only_contains_ca_certs
         names = self._scope.full_name
         return not is_of_others and (names is None or any(each.value in urls for each in names))

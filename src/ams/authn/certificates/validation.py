@@ -133,7 +133,8 @@ class CertificateChecks:
         self._passed.put(digest.digest(), _Verdict(now, min(now + VERDICT_TTL_MS, until), state))
 
     async def _looked_at(self, presented: Presented, trust: TrustStore, address: str) -> int:
-        leaf, now, settings = read_leaf(presented.leaf, presented.shown), self._clock.wall(), self._settings
+        leaf = read_leaf(presented.leaf, presented.shown)
+        now, settings = self._clock.wall(), self._settings
         if settings.trust_unknown_cas and not settings.verify_certificate:
             return now
         check_dates(leaf, now)

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import NamedTuple
 
 import structlog
 
@@ -109,8 +110,7 @@ class State(operations.ProgramState):
             yield Figure("ams_topic_published_messages", "Messages published, by topic.", topics)
 
 
-@dataclass(frozen=True, slots=True)
-class RunningService:
+class RunningService(NamedTuple):
     """A service that answers."""
 
     service: Service

@@ -14,6 +14,7 @@ import ssl
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 import structlog
 
@@ -252,8 +253,7 @@ class AuthnState(ProgramState):
         yield from connection_counters("ams_authn", self.listeners)
 
 
-@dataclass(frozen=True, slots=True)
-class RunningAuthn:
+class RunningAuthn(NamedTuple):
     """A certificate service that answers."""
 
     base_url: str

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 from ams.core.distinguished_names import normalise_name
 from ams.core.errors import ServiceFailed
@@ -37,8 +38,7 @@ class Reason(StrEnum):
         return self is not Reason.FAILED
 
 
-@dataclass(frozen=True, slots=True)
-class LeftOut:
+class LeftOut(NamedTuple):
     """An endpoint that is not served."""
 
     endpoint: Endpoint

@@ -7,7 +7,7 @@ import contextlib
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import msgspec
 
@@ -156,8 +156,7 @@ def _is_never_pruned(key: ResourceKey, fields: Fields, caller: str) -> bool:
     return key.kind is ResourceKind.ISSUER and fields.get("source") == OF_SETTINGS
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(NamedTuple):
     """A project of AMS, and a host of a service type on which certificates are bound."""
 
     project: str

@@ -21,7 +21,7 @@ import sqlite3
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import msgspec
 
@@ -41,8 +41,7 @@ _DATABASE = "registry.db"
 _AUTHN_DATABASE, _AUTHN_TLS = "authn.db", "authn-tls"  # of the certificate service, if it uses the folder too
 
 
-@dataclass(frozen=True, slots=True)
-class _Moment:
+class _Moment(NamedTuple):
     time: Milliseconds
     registry: sqlite3.Connection
     authn: sqlite3.Connection | None  # the certificate service's, of another moment

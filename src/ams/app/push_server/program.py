@@ -5,6 +5,7 @@ import random
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from typing import NamedTuple
 
 import structlog
 
@@ -53,8 +54,7 @@ class PushState(ProgramState):
         yield from connection_counters("ams_push", self.listeners)
 
 
-@dataclass(frozen=True, slots=True)
-class RunningPushServer:
+class RunningPushServer(NamedTuple):
     """A push server that answers."""
 
     address: str

@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import msgspec
 import structlog
@@ -29,8 +29,7 @@ logger = structlog.get_logger("ams.identity")
 MAX_CACHED_TOKENS = 50_000  # cached verified tokens
 
 
-@dataclass(frozen=True, slots=True)
-class Trusted:
+class Trusted(NamedTuple):
     """Parts of identity created before anything is opened, so that bad settings stop a start at once."""
 
     issuers: tuple[Issuer, ...]  # from the settings

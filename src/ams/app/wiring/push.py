@@ -4,8 +4,7 @@ import contextlib
 import random
 import socket
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
 
@@ -37,8 +36,7 @@ if TYPE_CHECKING:
 logger = structlog.get_logger("ams.push")
 
 
-@dataclass(frozen=True, slots=True)
-class Reach:
+class Reach(NamedTuple):
     """Parts of push created before anything is opened, so that bad settings stop a start at once."""
 
     endpoints: EndpointCheck

@@ -47,22 +47,24 @@ class AmsUsers:
         digest = hashlib.sha256(token.encode()).digest()
         if (known := self._known.get(digest)) is not None:
             return known[0]
-        found: tuple[str, bool] | None = None
+        found = await self._ask(token)
+        self._known.put(digest, (found,))
+        return found
+
+    async def _ask(self, token: str) -> tuple[str, bool] | None:
         try:
             client = AsyncClient(self._endpoint, token, ca=self._ca, retry=None)
             async with asyncio.timeout(REQUEST_SECONDS), client:
                 user = await client.call(wire.get_profile())
-                found = user.name, SERVICE_ADMIN in user.service_roles
         except TimeoutError:
             raise ServiceTimeout("AMS did not say in time whose key this is") from None
         except errors.Unavailable as error:
             raise ServiceFailed("AMS cannot say now whose key this is") from error
         except errors.Refused:
-            pass
+            return None
         except errors.ClientError as error:
             raise ServiceFailed("AMS cannot be asked whose key this is") from error
-        self._known.put(digest, (found,))
-        return found
+        return user.name, SERVICE_ADMIN in user.service_roles
 
 
 class ManagementGate:

@@ -245,7 +245,8 @@ def test_what_a_killed_backup_left_is_replaced(data: Path, tmp_path: Path) -> No
 
     take(str(data), str(tmp_path / "b"))
 
-    assert restore(str(tmp_path / "b"), str(tmp_path / "new")).report.problems == []
+    _, report = restore(str(tmp_path / "b"), str(tmp_path / "new"))
+    assert report.problems == []
     assert not (tmp_path / "b.partial").exists()
 
 
@@ -286,10 +287,10 @@ def damage(path: Path) -> None:
 
 
 async def test_a_restored_folder_goes_on_where_the_backup_was_taken(backup: Path, tmp_path: Path) -> None:
-    restored = restore(str(backup), str(tmp_path / "new"))
+    _, report = restore(str(backup), str(tmp_path / "new"))
 
-    assert restored.report.problems == []
-    assert restored.report.log.messages == 20
+    assert report.problems == []
+    assert report.log.messages == 20
     async with open_engines(tmp_path / "new") as engines:
         use_cases = UseCases(engines, await engines.caller())
         assert await use_cases.publish(1) == 20

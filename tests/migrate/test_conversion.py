@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ams.app.moving.rules import LineRules
-from ams.migrate.conversion import Converted, Documents, KafkaBounds, Oddity, convert_documents, kafka_topic
+from ams.migrate.conversion import Converted, Documents, KafkaBounds, Oddity, convert_documents
 from ams.storage.export_format import FORMAT, Day, End, Header, Log, decode_line, encode_line, kind
 
 NEVER = datetime(1, 1, 1)
@@ -51,7 +51,7 @@ def subscription(name: str = "s", **fields: Any) -> dict[str, Any]:
 def convert_and_check(bounds: dict[str, KafkaBounds] | None = None, **collections: Any) -> Converted:
     """Convert, and check the lines by the rules of an import."""
     given = {"projects": [project()], "users": [user()], **collections}
-    known = {kafka_topic(P, name): each for name, each in (bounds or {}).items()}
+    known = {f"{P}.{name}": each for name, each in (bounds or {}).items()}
     done = convert_documents(Documents(**given), lambda name: known.get(name, KafkaBounds(0, 0)))
     rules, counts = LineRules(), {}
     for number, line in enumerate(lines(done), 1):

@@ -9,8 +9,9 @@ import socket
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import NamedTuple
 
 import structlog
 
@@ -21,51 +22,37 @@ from ams.core.clock import Clock
 from ams.core.errors import Unusable
 from ams.core.settings import Settings, is_plain_to_others
 from ams.core.supervisor import Supervisor, run_until_stopped
-from ams.core.telemetry import Figure, background_failures, figure, metrics_of
+from ams.core.telemetry import Figure, background_failures, figure
 from ams.http import operations, tls
 from ams.http.errors import refusal
 from ams.outgoing.address_guard import networks
 from ams.push import report
 from ams.storage.folder import DataCheck
 from ams.web.connection import Port
-from ams.web.listener import Listener, ListenerLimits, connection_counters, connection_gauges
+from ams.web.listener import ListenerLimits, connection_counters, connection_gauges
 from ams.web.server import HttpServer, listen, url_of
 
 logger = structlog.get_logger("ams")
 
-SWITCH_INTERVAL_SECONDS = 0.0001
-"""Time after which the event loop yields the interpreter to a waiting thread. The log's committer needs it for
-microseconds at a time; with Python's default of 5 ms every publish could wait that long."""
-
 STOP_SECONDS = 9.5  # limit of a stop, in addition to `drain_seconds`; then the process is ended
 FAILED_SECONDS = 1.0  # how long a failed service reports its failure, if `drain_seconds` is not longer
 RESERVED_FILES = 768  # open files reserved for the log, databases and our own sockets; at most half
-_LOST_HELP = "Messages that retention took before subscriptions had acknowledged them, ever."
 _CODES = ("OK", "INTERNAL", "UNAVAILABLE")  # counted from 0, so that the first call is a visible change
-GARBAGE_THRESHOLDS = (50_000, 20, 100)  # requests leave no cycles: Python's default cost a tenth of all time
 
 
-@dataclass(slots=True)
-class State:
-    """Source of the operations port, from start to end. `service` is None until its engines are open."""
+@dataclass
+class State(operations.ProgramState):
+    """State of the service for the operations port. `service` is None until its engines are open."""
 
-    supervisor: Supervisor
     service: Service | None = None
     data: DataCheck | None = None
-    listeners: list[Listener] = field(default_factory=list)
     waiting_for: str = ""  # the dependency a start waits for
-    draining: bool = False
 
     def tell(self, waiting_for: str) -> None:
         """Note the dependency that the start waits for; empty for none."""
         self.waiting_for = waiting_for
 
-    def why_not_ready(self) -> str | None:
-        """Return why clients should go elsewhere, or None."""
-        if self.supervisor.failure:
-            return self.supervisor.failure
-        if self.draining:
-            return "stopping"
+    def trouble(self) -> str | None:
         if self.service is None:
             return f"starting: {self.waiting_for}" if self.waiting_for else "starting"
         if trouble := self.service.away or (self.data.trouble if self.data else None):
@@ -75,7 +62,6 @@ class State:
         return f"publishing is refused: {refusal}" if refusal else None
 
     def gauges(self) -> Iterator[Figure]:
-        """Yield the gauges."""
         yield from connection_gauges("ams", self.listeners)
         if self.service is None:
             return
@@ -94,7 +80,6 @@ class State:
         yield figure("ams_publishing_refused", refused, bool(made.log.refusal))
 
     def counters(self) -> Iterator[Figure]:
-        """Yield the counters."""
         yield from connection_counters("ams", self.listeners)
         if self.service is None:
             return
@@ -106,7 +91,8 @@ class State:
         yield figure("ams_delivered_messages", "Messages handed out by pulls, with repeats.", counted.delivered)
         yield figure("ams_acknowledgements", "Acknowledgements taken.", counted.acknowledgements)
         yield from made.watched.counters()
-        yield figure("ams_lost_messages", _LOST_HELP, made.losses.messages)
+        lost = "Messages that retention took before subscriptions had acknowledged them, ever."
+        yield figure("ams_lost_messages", lost, made.losses.messages)
         classes = [({"status": f"{digit}xx"}, made.api.answered[digit]) for digit in (2, 3, 4, 5)]
         yield Figure("ams_requests", "Requests answered, by class of status.", classes)
         codes = {code: made.pubsub_calls[code] for code in (*_CODES, *made.pubsub_calls)}
@@ -124,8 +110,7 @@ class State:
             yield Figure("ams_topic_published_messages", "Messages published, by topic.", topics)
 
 
-@dataclass(frozen=True, slots=True)
-class RunningService:
+class RunningService(NamedTuple):
     """A service that answers."""
 
     service: Service
@@ -148,23 +133,21 @@ async def running(
     state = State(supervisor)
     async with contextlib.AsyncExitStack() as stack:
         api = stack.enter_context(contextlib.closing(listen(settings.host, settings.port, "port")))
-        aside = stack.enter_context(contextlib.closing(listen(settings.ops_host, settings.ops_port, "operations port")))
+        serving = operations.serve_operations(settings.ops_host, settings.ops_port, state)
+        operations_url = await stack.enter_async_context(serving)
         settings = replace(settings, port=api.getsockname()[1])  # the port the system chose, for port 0
-        port = operations.Operations(state.why_not_ready, metrics_of(state))
-        state.listeners.append(await stack.enter_async_context(operations.serve_operations(aside, port)))
         made = await stack.enter_async_context(service(settings, supervisor, clock=clock, tell=state.tell))
         if made.embedded is not None:  # the folder has more than keys
             await stack.enter_async_context(serve_backups(made.folder.path, made.embedded))
         base_url, pubsub = await stack.enter_async_context(serve_api(settings, made, api, state))
-        folder, embedded, is_sqlite = made.folder, made.embedded, settings.registry == "sqlite"
-        logs = [folder.log] if embedded else [folder.cursors] if is_sqlite else []
-        state.data = DataCheck(
-            [folder.path, *logs], [folder.registry] if is_sqlite else [], embedded.segment_files if embedded else tuple
-        )
+        folder, embedded = made.folder, made.embedded
+        databases = [folder.registry] if settings.registry == "sqlite" else []
+        logs = [folder.log] if embedded else [folder.cursors] if databases else []
+        state.data = DataCheck([folder.path, *logs], databases, embedded.segment_files if embedded else tuple)
         await stack.enter_async_context(state.data.running(supervisor))
         state.service = made
         try:
-            yield RunningService(made, base_url, url_of("http", aside), pubsub)
+            yield RunningService(made, base_url, operations_url, pubsub)
         finally:
             state.draining = True
             await asyncio.sleep(max(settings.drain_seconds, FAILED_SECONDS if supervisor.failure else 0))
@@ -183,13 +166,9 @@ async def serve_api(
     certificate = _certificate(settings, made)
     limits = ListenerLimits(connections=connections, unshared=networks(settings.trusted_proxies, "trusted_proxies"))
     port = Port(
-        made.lane.open,
-        refusal,
-        max_header_bytes=settings.max_header_bytes,
-        head_seconds=settings.request_seconds,
-        body_seconds=settings.request_seconds,
-        idle_seconds=settings.keep_alive_seconds,
-    )
+        made.lane.open, refusal, max_header_bytes=settings.max_header_bytes, head_seconds=settings.request_seconds,
+        body_seconds=settings.request_seconds, idle_seconds=settings.keep_alive_seconds,
+    )  # fmt: skip
     server = HttpServer("api", port, limits, context=certificate.context if certificate else None)
     state.listeners.append(server.listener)
     server.start(sock)
@@ -231,11 +210,12 @@ def _certificate(settings: Settings, made: Service) -> tls.Certificate | None:
 
 async def serve(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT. Prints `ready BASE_URL` when clients can connect. Raises `PartFailed`."""
-    # Let other threads run early, and do not collect permanent objects again.
-    sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
+    # The log's committer needs the interpreter for microseconds at a time; with Python's default, every publish could
+    # wait 5 ms for it.
+    sys.setswitchinterval(0.0001)
     gc.collect()
-    gc.freeze()
-    gc.set_threshold(*GARBAGE_THRESHOLDS)
+    gc.freeze()  # do not collect permanent objects again
+    gc.set_threshold(50_000, 20, 100)  # requests leave no cycles: Python's default cost a tenth of all time
     # SIGHUP reloads the certificate; without one it is ignored, and does not end the process.
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, lambda: None)
     _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -243,13 +223,10 @@ async def serve(settings: Settings) -> None:
     logger.info("open_files", limit=most_files)
     supervisor = Supervisor()
     run = await run_until_stopped(
-        running(settings, supervisor),
-        partial(_announce, settings),
-        supervisor,
-        logger,
+        running(settings, supervisor), partial(_announce, settings), supervisor, logger,
         stop_seconds=settings.drain_seconds + STOP_SECONDS,
         failed_seconds=max(settings.drain_seconds, FAILED_SECONDS) + STOP_SECONDS,
-    )
+    )  # fmt: skip
     if run is not None:
         logger.info("stopped", data=run.service.folder.path)
         supervisor.check()

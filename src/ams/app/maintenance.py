@@ -44,18 +44,14 @@ def check_folder(path: str) -> FolderReport:
     if not any(map(os.path.exists, (folder.log, folder.registry, folder.cursors))):
         raise Unusable(f"{path} holds keys only: what its service keeps is in Kafka and PostgreSQL")
     log = check(folder.cursors if os.path.exists(folder.cursors) else folder.log)
-    return FolderReport(log, _database_problems(folder.registry))
-
-
-def _database_problems(path: str) -> list[str]:
-    if not os.path.exists(path):
-        return [f"{path}: is missing"]
-    try:
-        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
-            answers = [row[0] for row in connection.execute("PRAGMA integrity_check")]
-    except sqlite3.Error as error:
-        answers = [str(error)]
-    return [f"{path}: {answer}" for answer in answers if answer != "ok"]
+    answers = ["is missing"]
+    if os.path.exists(folder.registry):
+        try:
+            with closing(sqlite3.connect(f"file:{folder.registry}?mode=ro", uri=True)) as connection:
+                answers = [row[0] for row in connection.execute("PRAGMA integrity_check")]
+        except sqlite3.Error as error:
+            answers = [str(error)]
+    return FolderReport(log, [f"{folder.registry}: {answer}" for answer in answers if answer != "ok"])
 
 
 class KeyRotation(NamedTuple):
@@ -96,9 +92,8 @@ async def rotate_shared_key(registry: str, password: str, token_key: str, new_to
     Raises as `rotate_key`, `Unusable` also while a service uses the registry, and `RegistryUnavailable`.
     """
     if not (token_key and new_token_key):
-        raise BadSettings(
-            "services that share a registry have their key as AMS_TOKEN_KEY: give it and AMS_NEW_TOKEN_KEY"
-        )
+        text = "services that share a registry have their key as AMS_TOKEN_KEY: give it and AMS_NEW_TOKEN_KEY"
+        raise BadSettings(text)
     return KeyRotation(await _change(registry, parse_key(token_key), parse_key(new_token_key), password), "")
 
 

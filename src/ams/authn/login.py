@@ -37,19 +37,15 @@ from ams.storage.audit.trail import FailedLogins, Trail
 
 LOGIN_SECONDS = 12.0  # for a whole login: less than the shortest time for sending an answer (15, A18)
 SERVICE_SECONDS = 10.0  # limit of one service's answer in total: less than a login may take (15, A18)
-RECENT_LOGIN_MS = 3_600_000
-"""Milliseconds after a login during which failures of others at its address do not block a certificate."""
+RECENT_LOGIN_MS = 3_600_000  # after a login, failures of others at its address do not block a certificate so long
 MAX_REMEMBERED_LOGINS = 100_000  # certificates, and bindings, whose last login is remembered
 MAX_CACHED_TOKENS = 10_000  # cached answers of services
-MAX_ANSWER_BYTES = 4 * 1024 * 1024
-"""Limit for an answer: an AMS user comes with the topics and subscriptions of all its projects."""
+MAX_ANSWER_BYTES = 4 * 1024 * 1024  # an AMS user comes with the topics and subscriptions of all its projects
+# Headers of the connection, which auth methods do not set.
 _CONNECTION_HEADERS = frozenset({"host", "connection", "content-length", "transfer-encoding", "accept-encoding"})
-"""Headers of the connection, which auth methods do not set."""
-_UNESCAPED_CHARACTERS = "/:?#[]@!$&'()*+,;=%{}"
-"""Characters of a configured path that are not escaped, besides the unreserved ones."""
+_UNESCAPED_CHARACTERS = "/:?#[]@!$&'()*+,;=%{}"  # of a configured path, besides the unreserved ones
 
 _log = structlog.get_logger()
-
 
 _TokenKey = tuple[values.ServiceTypeId, str, Milliseconds | None, str]
 """A service type, its auth method and the time of its last change, and a user. Concurrent requests with the same key
@@ -122,7 +118,12 @@ class Login:
         await self.services.close()
 
     async def _log_in(self, type_name: str, host: str, peer: values.Peer, attempt: "_Attempt") -> str:
-        presented = self._presented_by(peer)
+        presented = peer.presented
+        if presented is None:
+            self.failures.attempts.check(peer.address)
+            if peer.unreadable:
+                raise errors.CertificateRefused(peer.unreadable)
+            raise errors.BadRequest("No certificate provided")
         fingerprint, subject = self._subject(presented.leaf, attempt)
         found = await self.store.service_types.find(type_name)
         verify_host = self.verify_hosts or (found is not None and found.verify_client_host)
@@ -136,14 +137,6 @@ class Login:
         self._trusted.put(fingerprint, self.clock.monotonic())
         self._note(binding)
         return token
-
-    def _presented_by(self, peer: values.Peer) -> values.Presented:
-        if peer.presented is not None:
-            return peer.presented
-        self.failures.attempts.check(peer.address)
-        if peer.unreadable:
-            raise errors.CertificateRefused(peer.unreadable)
-        raise errors.BadRequest("No certificate provided")
 
     def _subject(self, leaf: x509.Certificate, attempt: "_Attempt") -> tuple[bytes, Subject]:
         try:
@@ -165,8 +158,8 @@ class Login:
             raise errors.CertificateRefused("Your certificate is of another issuer than this binding names")
         if not binding.subject_sha256:
             if subject.lost is not None:
-                text = f"Your certificate cannot be told from others by its subject: {subject.lost}"
-                raise errors.CertificateRefused(text)
+                said = "Your certificate cannot be told from others by its subject"
+                raise errors.CertificateRefused(f"{said}: {subject.lost}")
             # The first login fixes the subject of the binding, so it is stored before the login succeeds. The store
             # keeps one of two concurrent ones.
             await self.store.bindings.note_login(binding.uuid, self.clock.wall(), subject.sha256)
@@ -177,9 +170,8 @@ class Login:
         return binding
 
     async def _binding(self, subject: Subject, service_type: values.ServiceType, host: str) -> values.SubjectBinding:
-        return existing(
-            await self.store.bindings.for_login(subject.name, service_type.uuid, host, values.X509), values.BINDING_GONE
-        )
+        found = await self.store.bindings.for_login(subject.name, service_type.uuid, host, values.X509)
+        return existing(found, values.BINDING_GONE)
 
     async def _shared_token(self, service_type: values.ServiceType, method: values.AuthMethod, unique_key: str) -> str:
         """Ask the service, once for concurrent logins of one user; or return the cached answer."""
@@ -305,9 +297,8 @@ def _token(answer: Response, field: str) -> str:
         raise errors.ServiceFailed("The answer of the service is not JSON") from None
     token = user.get(field) if isinstance(user, dict) else None
     if not isinstance(token, str) or not token:
-        raise errors.ServiceFailed(
-            f"The specified retrieval field: `{field}` was not found in the response body of the service type"
-        )
+        said = f"The specified retrieval field: `{field}` was not found in the response body of the service type"
+        raise errors.ServiceFailed(said)
     return token
 
 

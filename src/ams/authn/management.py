@@ -23,8 +23,7 @@ from ams.wire.authn import AuthMethodFields, BindingFields, ServiceTypeFields
 
 T = TypeVar("T")
 
-SERVICE_TYPE, AUTH_METHOD, BINDING, KEY = "service-type", "auth method", "binding", "key"
-"""Names of objects in error texts."""
+SERVICE_TYPE, AUTH_METHOD, BINDING, KEY = "service-type", "auth method", "binding", "key"  # in error texts
 MASK = "***"  # shown instead of a secret
 MAX_NAME_CHARACTERS = 512  # characters; names that provisioning joins from three others are far shorter
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
@@ -98,14 +97,12 @@ class ServiceTypes:
         _require_name(SERVICE_TYPE, fields.name or "")
         hosts = _without_repetition(fields.hosts or ())
         _check_hosts(hosts)
-        made = values.ServiceType(
+        return await self.records.create(values.ServiceType(
             uuid=values.ServiceTypeId(new_uuid()), name=fields.name or "", hosts=hosts,
             auth_types=_without_repetition(fields.auth_types or ()), auth_method=fields.auth_method or "",
             type=fields.type or "", verify_client_host=bool(fields.verify_client_host),
             created_on=self._clock.wall(),
-        )  # fmt: skip
-        await self.records.create(made)
-        return made
+        ))  # fmt: skip
 
     async def update(
         self, found: values.ServiceType, fields: ServiceTypeFields, expected: Precondition = ANY_VERSION
@@ -166,14 +163,11 @@ class AuthMethods:
         """Create an auth method of the service type's kind. Raises `Unprocessable`, `NotFound`, `AlreadyExists`."""
         _require_fields(AUTH_METHOD, fields, "port", "host")
         require_host_of(service_type, fields.host or "")
-        made = values.AuthMethod(
+        return await self.records.create(_checked_method(values.AuthMethod(
             uuid=new_uuid(), service_uuid=service_type.uuid, host=fields.host or "", port=fields.port or 0,
             type=service_type.auth_method, access_key=fields.access_key or "", headers=dict(fields.headers or {}),
             created_on=self._clock.wall(),
-        )  # fmt: skip
-        made = _checked_method(made)
-        await self.records.create(made)
-        return made
+        )))  # fmt: skip
 
     async def update(
         self, found: values.AuthMethod, fields: AuthMethodFields, expected: Precondition = ANY_VERSION
@@ -256,8 +250,7 @@ class SubjectBindings:
         _require_fields(BINDING, made, *_BINDING_FIELDS)
         made = _checked_binding(made, await self._types.find_by_uuid(made.service_uuid))
         _require_name(BINDING, name)
-        await self.records.create(made)
-        return made
+        return await self.records.create(made)
 
     async def update(
         self, found: values.SubjectBinding, fields: BindingFields, expected: Precondition = ANY_VERSION

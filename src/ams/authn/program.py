@@ -12,8 +12,9 @@ import resource
 import signal
 import ssl
 from collections.abc import AsyncIterator, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 import structlog
 
@@ -31,9 +32,9 @@ from ams.core.clock import Clock, SystemClock
 from ams.core.errors import BadSettings, Unusable
 from ams.core.rate import LoginLimit
 from ams.core.supervisor import Supervisor, Ticker, run_until_stopped
-from ams.core.telemetry import Figure, background_failures, figure, metrics_of
+from ams.core.telemetry import Figure, background_failures, figure
 from ams.http.asgi import Application
-from ams.http.operations import Operations, serve_operations
+from ams.http.operations import ProgramState, serve_operations
 from ams.http.tls import Certificate
 from ams.outgoing.address_guard import Guard, networks, trust
 from ams.storage.audit.trail import FailedLogins, Trail
@@ -43,14 +44,13 @@ from ams.storage.folder import CERTIFICATE_SERVICE, DataCheck, check_not_foreign
 from ams.storage.free_space import FreeSpace
 from ams.storage.secrets import key_file, new_token, parse_key
 from ams.web.connection import GOODBYE_SECONDS
-from ams.web.listener import Listener, ListenerLimits, connection_counters, connection_gauges
+from ams.web.listener import ListenerLimits, connection_counters, connection_gauges
 from ams.web.server import HttpServer, listen, url_of
 
 STOP_SECONDS = 9.5  # limit of a stop; then the process is ended, even if something hangs
 DEADLINE_SHARE = 0.9  # of the time for sending an answer: the deadline of a request (contract 15, A18)
 LOGIN_SHARE = 0.8  # the same for a login, which reports its own timeout
-RESERVED_FILES = 512
-"""Open files reserved for the operations port, services, lists, the database and the audit log. At most half."""
+RESERVED_FILES = 512  # for the operations port, services, lists, the database and the audit log; at most half
 SPACE_SECONDS = 10.0  # between two looks at the disk, for the reserve and the reported state
 LOCK = f"{CERTIFICATE_SERVICE}.lock"
 _MAX_KEY_BYTES = 4096
@@ -62,8 +62,7 @@ class AuthnFolder:
     """A locked data folder and the paths in it."""
 
     def __init__(self, path: str, lock: int) -> None:
-        self.path = path
-        self._lock: int | None = lock
+        self.path, self._lock = path, lock
         self.database = self.place(".db")  # unless it is PostgreSQL
         self.key = self.place(".key")  # the management key
 
@@ -105,10 +104,8 @@ class AuthnFolder:
         return key_file(self.place(".seal"), create=for_postgresql or not os.path.exists(self.database))
 
     def release(self) -> None:
-        """Release the lock."""
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        """Release the lock, once."""
+        os.close(self._lock)
 
 
 @dataclass(slots=True)
@@ -126,7 +123,12 @@ async def assemble(
 ) -> Assembled:
     """Open the parts; the stack closes them. Raises `Unusable`, `BadSettings`, `RegistryUnavailable`."""
     _check_authorities(settings)
-    certificate, context = _certificate(settings, folder)
+    context = AskingContext.make(proxied=settings.proxy_protocol)
+    if settings.tls_self_signed:
+        os.makedirs(folder.place("-tls"), mode=0o700, exist_ok=True)
+        certificate = Certificate.local(folder.place("-tls"), context)
+    else:
+        certificate = Certificate.load(settings.cert, settings.key, context)
     management_key = folder.management_key(settings.service_token)
     login = await _login(settings, folder, clock, supervisor, stack)
     # Counted apart: failed logins of sites behind one address must not block administrators there.
@@ -165,11 +167,8 @@ async def _login(
     guard = Guard(networks(",".join(settings.fetch_allow), "fetch_allow"))
     checks = CertificateChecks(settings, guard, clock, folder.place("-crls"), space=space)
     stack.push_async_callback(checks.close)
-    services = Services(
-        dict(settings.service_types_paths),
-        dict(settings.service_types_retrieval_fields),
-        trust(settings.service_ca, "service_ca", verify=settings.verify_ssl),
-    )
+    tls = trust(settings.service_ca, "service_ca", verify=settings.verify_ssl)
+    services = Services(dict(settings.service_types_paths), dict(settings.service_types_retrieval_fields), tls)
     login = Login(
         store, checks, services,
         failures=failures, trail=trail, clock=clock, code_of=lambda error: refusal(error).code,
@@ -181,23 +180,12 @@ async def _login(
     return login
 
 
-def _certificate(settings: AuthnSettings, folder: AuthnFolder) -> tuple[Certificate, AskingContext]:
-    context = AskingContext.make(proxied=settings.proxy_protocol)
-    if settings.tls_self_signed:
-        os.makedirs(folder.place("-tls"), mode=0o700, exist_ok=True)
-        return Certificate.local(folder.place("-tls"), context), context
-    return Certificate.load(settings.cert, settings.key, context), context
-
-
 def _server(settings: AuthnSettings, app: Application, context: AskingContext) -> HttpServer:
     proxies = [ipaddress.ip_network(each) for each in settings.proxies]
     limits = ListenerLimits(
-        connections=connection_limit(settings),
-        handshake_seconds=settings.server_header_read_timeout,
-        goodbye_seconds=GOODBYE_SECONDS,
-        unshared=proxies,
-        only_from=proxies,
-    )
+        connections=connection_limit(settings), handshake_seconds=settings.server_header_read_timeout,
+        goodbye_seconds=GOODBYE_SECONDS, unshared=proxies, only_from=proxies,
+    )  # fmt: skip
     return new_server(
         app, context, limits, head_seconds=settings.server_header_read_timeout,
         read_seconds=settings.server_read_timeout, idle_seconds=settings.server_idle_timeout,
@@ -207,15 +195,14 @@ def _server(settings: AuthnSettings, app: Application, context: AskingContext) -
 def _check_authorities(settings: AuthnSettings) -> None:
     """Raise `BadSettings` for unreadable CAs: no client could log in, or manage by AMS."""
     try:
-        if settings.client_ca:
-            os.listdir(settings.client_ca)
-    except OSError as error:
-        raise BadSettings(f"client_ca {settings.client_ca}: {error.strerror}") from error
-    try:
-        if settings.ams_ca:
-            ssl.create_default_context(cafile=settings.ams_ca)
+        setting, path = "client_ca", settings.client_ca
+        if path:
+            os.listdir(path)
+        setting, path = "ams_ca", settings.ams_ca
+        if path:
+            ssl.create_default_context(cafile=path)
     except OSError as error:  # ssl.SSLError included
-        raise BadSettings(f"ams_ca {settings.ams_ca}: {error.strerror or error}") from error
+        raise BadSettings(f"{setting} {path}: {error.strerror or error}") from error
 
 
 def connection_limit(settings: AuthnSettings) -> int:
@@ -224,32 +211,22 @@ def connection_limit(settings: AuthnSettings) -> int:
     return max(min(settings.max_connections, soft - min(RESERVED_FILES, soft // 2)), 1)
 
 
-@dataclass(slots=True)
-class AuthnFigures:
-    """Answers of the operations port (contract 15, A20). `parts` is None until the service is assembled."""
+@dataclass
+class AuthnState(ProgramState):
+    """State of the service for the operations port (contract 15, A20). `parts` is None until it is assembled."""
 
-    supervisor: Supervisor = field(default_factory=Supervisor)
     data: DataCheck | None = None
     parts: Assembled | None = None
-    listeners: list[Listener] = field(default_factory=list)
-    draining: bool = False
 
-    def why_not_ready(self) -> str | None:
-        """Return why requests cannot be answered, or None."""
-        if self.supervisor.failure:
-            return self.supervisor.failure
-        if self.draining:
-            return "stopping"
+    def trouble(self) -> str | None:
         if self.parts is None:
             return "starting"
         return self.parts.login.store.database.away or (self.data.trouble if self.data else None)
 
     def remark(self) -> str | None:
-        """Return a partial failure, while logins work."""
         return self.parts.login.store.refusal if self.parts else None
 
     def gauges(self) -> Iterator[Figure]:
-        """Yield the gauges."""
         if self.parts is None:
             return
         login = self.parts.login
@@ -260,7 +237,6 @@ class AuthnFigures:
         yield from connection_gauges("ams_authn", self.listeners)
 
     def counters(self) -> Iterator[Figure]:
-        """Yield the counters."""
         if self.parts is None:
             return
         login = self.parts.login
@@ -277,8 +253,7 @@ class AuthnFigures:
         yield from connection_counters("ams_authn", self.listeners)
 
 
-@dataclass(frozen=True, slots=True)
-class RunningAuthn:
+class RunningAuthn(NamedTuple):
     """A certificate service that answers."""
 
     base_url: str
@@ -291,27 +266,24 @@ async def running(
     settings: AuthnSettings, supervisor: Supervisor, *, clock: Clock | None = None
 ) -> AsyncIterator[RunningAuthn]:
     """Serve until the block ends, then stop in order: no new connections, requests in flight, then the engines."""
-    figures = AuthnFigures(supervisor)
+    state = AuthnState(supervisor)
     async with contextlib.AsyncExitStack() as stack:
         api = stack.enter_context(contextlib.closing(listen(settings.host, settings.port, "port")))
-        aside = stack.enter_context(contextlib.closing(listen(settings.ops_host, settings.ops_port, "operations port")))
+        operations_url = await stack.enter_async_context(serve_operations(settings.ops_host, settings.ops_port, state))
         folder = AuthnFolder.take(settings.data)
         stack.callback(folder.release)
-        operations = Operations(figures.why_not_ready, metrics_of(figures), figures.remark)
-        figures.listeners.append(await stack.enter_async_context(serve_operations(aside, operations)))
-        made = await assemble(settings, folder, clock or SystemClock(), supervisor, stack)
-        figures.parts = made
+        made = state.parts = await assemble(settings, folder, clock or SystemClock(), supervisor, stack)
         made.server.start(api)
         stack.push_async_callback(made.server.stop)
         watch = supervisor.task("certificate", made.certificate.follow(supervisor, made.login.checks.reload))
         stack.callback(watch.cancel)
-        figures.listeners.append(made.server.listener)
-        figures.data = DataCheck([settings.data], [folder.database] if settings.registry == "sqlite" else [])
-        await stack.enter_async_context(figures.data.running(supervisor))
+        state.listeners.append(made.server.listener)
+        state.data = DataCheck([settings.data], [folder.database] if settings.registry == "sqlite" else [])
+        await stack.enter_async_context(state.data.running(supervisor))
         try:
-            yield RunningAuthn(url_of("https", api), url_of("http", aside), folder)
+            yield RunningAuthn(url_of("https", api), operations_url, folder)
         finally:
-            figures.draining = True
+            state.draining = True
 
 
 async def serve(settings: AuthnSettings) -> None:
@@ -321,9 +293,8 @@ async def serve(settings: AuthnSettings) -> None:
     # Until there is a certificate to reload.
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, lambda: None)
     supervisor = Supervisor()
-    run = await run_until_stopped(
-        running(settings, supervisor), partial(_announce, settings), supervisor, logger, stop_seconds=STOP_SECONDS
-    )
+    program, announce = running(settings, supervisor), partial(_announce, settings)
+    run = await run_until_stopped(program, announce, supervisor, logger, stop_seconds=STOP_SECONDS)
     if run is not None:
         logger.info("stopped", data=run.folder.path)
         supervisor.check()

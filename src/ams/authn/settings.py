@@ -10,21 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ams.authn.values import API_KEY, HEADERS, X509
+from ams.core import settings
 from ams.core.distinguished_names import normalise_name
 from ams.core.errors import BadSettings, Unusable
-from ams.core.settings import (
-    AUTHN_VARIABLES,
-    HEX_KEY,
-    MAX_PORT,
-    Bytes,
-    Mistakes,
-    Pairs,
-    Seconds,
-    SettingsTable,
-    Words,
-    registry_mistakes,
-    setting,
-)
+from ams.core.settings import MAX_PORT, Bytes, Mistakes, Pairs, Seconds, SettingsTable, Words, setting
 from ams.core.settings_import import ALL_ADDRESSES, Imported, known_keys, toml_table
 from ams.core.urls import is_http_url, without_credentials
 from ams.outgoing.address_guard import networks
@@ -40,11 +29,8 @@ _KINDS: Mapping[str, type] = {
     "client_cert_host_verification": bool, "syslog_enabled": bool, "server_read_timeout": int,
     "server_header_read_timeout": int, "server_write_timeout": int, "server_idle_timeout": int,
 }  # fmt: skip
-_INSECURE_VALUES = {"verify_ssl": False, "trust_unknown_cas": True, "verify_certificate": False}
-"""Settings, and their values that let anybody log in."""
-
-_AUTHN_KEYS = {"service_port", "certificate_authorities", "service_types_paths"}
-"""Keys that only a configuration of the certificate service has."""
+_INSECURE_VALUES = {"verify_ssl": False, "trust_unknown_cas": True, "verify_certificate": False}  # anybody may log in
+_AUTHN_KEYS = {"service_port", "certificate_authorities", "service_types_paths"}  # only the reference's authn has them
 
 NO_OIDC_NOTE = "supported_auth_types: oidc is left out: the reference takes it, and has no login for it"
 NO_MONGO_NOTE = (
@@ -77,12 +63,10 @@ def convert_settings(given: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[st
         "key": known["certificate_key"],
         "client_ca": known["certificate_authorities"],
         "supported_auth_types": [each for each in known["supported_auth_types"] if each != "oidc"],
-        "service_types_paths": {
-            # One sample of the reference has an extra brace.
-            name: path.replace("{{identifier}}}", "{{identifier}}")
-            for name, path in known["service_types_paths"].items()
-        },
     }
+    # One sample of the reference has an extra brace.
+    paths = known["service_types_paths"].items()
+    values["service_types_paths"] = {name: path.replace("{{identifier}}}", "{{identifier}}") for name, path in paths}
     same_names = {each.name for each in AuthnSettings.fields()} - values.keys()
     values |= {key: known[key] for key in _KINDS if key in known and key in same_names}
     if known.get("syslog_enabled"):
@@ -116,7 +100,7 @@ class AuthnSettings(SettingsTable):
     """All settings, with their defaults and purposes."""
 
     listed_by = "ams authn serve --help"
-    prefix = AUTHN_VARIABLES
+    prefix = settings.AUTHN_VARIABLES
 
     data: str = setting("./ams-authn", "Folder for the database and the keys; may be that of ams serve.")
     host: str = setting("127.0.0.1", "Address to listen on.")
@@ -200,13 +184,11 @@ class AuthnSettings(SettingsTable):
 
     @classmethod
     def variable(cls, name: str) -> str:
-        """Return the environment variable of a setting."""
         # AMS_AUTHN_KEY is the clients' management key: if both are set, a secret is not a file name.
         return "AMS_AUTHN_CERT_KEY" if name == "key" else super().variable(name)
 
     @classmethod
     def from_file(cls, path: str, warn: Callable[[str], None]) -> Mapping[str, object]:
-        """Return the settings of a file: TOML, or the JSON of the reference if it is named so."""
         if not path.endswith(".json"):
             return super().from_file(path, warn)
         try:
@@ -224,18 +206,14 @@ class AuthnSettings(SettingsTable):
         return values
 
     def mistakes(self) -> Mistakes:
-        """Yield each rule as a condition that must not hold, and its error line."""
         yield bool(self.cert) != bool(self.key), "--cert and --key go together"
-        yield (
-            bool(self.cert) == self.tls_self_signed,
-            "either --cert and --key or --tls-self-signed is needed: logins are by TLS only",
-        )
-        yield (
-            not self.client_ca and not (self.development and self.trust_unknown_cas),
-            "--client-ca is needed: the folder of the CAs that clients' certificates are checked by",
-        )
-        yield bool(self.secrets_key) and not HEX_KEY.fullmatch(self.secrets_key), "secrets_key must be 64 hex digits"
-        yield from registry_mistakes(self.registry)
+        said = "either --cert and --key or --tls-self-signed is needed: logins are by TLS only"
+        yield bool(self.cert) == self.tls_self_signed, said
+        said = "--client-ca is needed: the folder of the CAs that clients' certificates are checked by"
+        yield not self.client_ca and not (self.development and self.trust_unknown_cas), said
+        said = "secrets_key must be 64 hex digits"
+        yield bool(self.secrets_key) and not settings.HEX_KEY.fullmatch(self.secrets_key), said
+        yield from settings.registry_mistakes(self.registry)
         yield not self.service_token.isascii(), "service_token must be ASCII"
         yield (
             bool(self.ams_endpoint) and not is_http_url(self.ams_endpoint),
@@ -254,21 +232,14 @@ class AuthnSettings(SettingsTable):
 
     def _development_mistakes(self) -> Mistakes:
         """Require --development for settings that let anybody log in (A9)."""
-        for name, is_open in (
-            ("trust_unknown_cas = true", self.trust_unknown_cas),
-            ("verify_certificate = false", not self.verify_certificate),
-            ("verify_ssl = false", not self.verify_ssl),
-        ):
-            yield (
-                is_open and not self.development,
-                f"{name} lets anybody log in as anybody; it needs --development, never with real users",
-            )
+        for name in ("trust_unknown_cas", "verify_certificate", "verify_ssl"):
+            said = f"{name} = {str(_INSECURE_VALUES[name]).lower()} lets anybody log in as anybody"
+            is_open = getattr(self, name) is _INSECURE_VALUES[name] and not self.development
+            yield is_open, f"{said}; it needs --development, never with real users"
 
     def _proxy_mistakes(self) -> Mistakes:
-        yield (
-            self.proxy_protocol and bool(self.proxy_header),
-            "proxy_protocol and proxy_header exclude each other: a proxy ends TLS, or passes it on",
-        )
+        said = "proxy_protocol and proxy_header exclude each other: a proxy ends TLS, or passes it on"
+        yield self.proxy_protocol and bool(self.proxy_header), said
         yield self.proxy_protocol != bool(self.proxies), "proxy_protocol and proxies go together"
         yield bool(self.proxy_header) != bool(self.proxy_names), "proxy_header and proxy_names go together"
         for name in ("proxies", "fetch_allow"):

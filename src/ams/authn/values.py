@@ -71,8 +71,7 @@ class SubjectBinding:
     unique_key: str  # the user's id at the service, such as the UUID of an AMS user
     auth_type: str
     issuer: str = ""  # ours: normal form of the only accepted issuer; empty = any trusted CA (A8)
-    subject_sha256: str = ""
-    """Ours: hex SHA-256 of the whole subject (DER), stored at the first login; empty = none yet (A8)."""
+    subject_sha256: str = ""  # ours: hex SHA-256 of the whole subject (DER), stored at the first login (A8)
     created_on: Milliseconds
     updated_on: Milliseconds | None = None
     last_auth: Milliseconds | None = None  # the last login, to the minute (A5)

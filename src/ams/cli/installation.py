@@ -87,11 +87,9 @@ def restore_command(
     require_extras("service")
     from ams.app.backup.files import restore
 
-    restored = restore(source, data)
-    problems = restored.report.problems
-    if problems:
+    made, report = restore(source, data)
+    if problems := report.problems:
         raise Damaged(f"{data} was restored, but what was backed up was damaged already: {'; '.join(problems)}")
-    made = restored.manifest
     text = f"{data} is as it was at {made.taken}: {len(made.files)} files, {made.bytes:,} bytes, all checked.\n"
     if made.token_key:
         text += "The token key is in it."

@@ -1,19 +1,21 @@
 """The operations port: health checks for balancers and operators, and metrics for Prometheus, on the loopback."""
 
 import contextlib
-import socket
 from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
+from ams.core.supervisor import Supervisor
+from ams.core.telemetry import Figures, metrics_of
 from ams.http.asgi import Application, Receive, Send, answer
 from ams.http.errors import refusal
 from ams.web.asgi_exchange import AsgiExchange
 from ams.web.connection import Port
 from ams.web.listener import Listener, ListenerLimits
-from ams.web.server import HttpServer
+from ams.web.server import HttpServer, listen, url_of
 
 MAX_CONNECTIONS = 128  # of an operations port; one address may have half of them
 _TIMEOUT_SECONDS = 10.0
@@ -61,12 +63,36 @@ def small_server(app: Application, name: str) -> HttpServer:
     return HttpServer(name, port, ListenerLimits(connections=MAX_CONNECTIONS))
 
 
+@dataclass
+class ProgramState(Figures):
+    """State of a program from start to end, for its operations port. A subclass adds its troubles and metrics."""
+
+    supervisor: Supervisor
+    listeners: list[Listener] = field(default_factory=list)
+    draining: bool = False
+
+    def why_not_ready(self) -> str | None:
+        """Return why clients should go elsewhere, or None."""
+        return self.supervisor.failure or ("stopping" if self.draining else self.trouble())
+
+    def trouble(self) -> str | None:
+        """Return why a program that has not failed is not ready, or None."""
+        raise NotImplementedError
+
+    def remark(self) -> str | None:
+        """Return an addition to /readyz while it is ready, for operators only."""
+        return None
+
+
 @contextlib.asynccontextmanager
-async def serve_operations(sock: socket.socket, operations: Operations) -> AsyncIterator[Listener]:
-    """Serve the operations port until the block ends."""
-    server = small_server(operations, "operations")
-    server.start(sock)
-    try:
-        yield server.listener
-    finally:
-        await server.stop()
+async def serve_operations(host: str, port: int, state: ProgramState) -> AsyncIterator[str]:
+    """Serve the operations port until the block ends; yields its URL."""
+    with contextlib.closing(listen(host, port, "operations port")) as sock:
+        operations = Operations(state.why_not_ready, metrics_of(state), state.remark)
+        server = small_server(operations, "operations")
+        server.start(sock)
+        state.listeners.append(server.listener)
+        try:
+            yield url_of("http", sock)
+        finally:
+            await server.stop()

@@ -19,8 +19,8 @@ from ams.wire.actions import ACTIONS
 
 MAX_SAME_NAME_ITEMS = 4  # compared items of one name in a list
 EXAMPLE_CHARACTERS = 80  # of an example of each side
+# Fields whose values are never shown, by name or by parent and name.
 SECRETS = {"token", "activation_token", "verificationHash", "mattermostUrl", "authorizationHeader.value", "key"}
-"""Fields whose values are never shown, by name or by parent and name."""
 
 
 class Read(NamedTuple):
@@ -31,10 +31,8 @@ class Read(NamedTuple):
     writes: str = ""  # why the request changes something at the reference, if it does
 
 
-_ADDS = "asking adds a record at the old service (O1)"
 _WRITES = {
-    "ams:metrics": _ADDS,
-    "users:usageReport": _ADDS,
+    **dict.fromkeys(("ams:metrics", "users:usageReport"), "asking adds a record at the old service (O1)"),
     "subscriptions:offsets": "asking may move the subscription at the old service (11.3)",
 }
 _OF_REFERENCE = """
@@ -106,11 +104,7 @@ def _short(item: Any) -> str:
     return re.sub("^/?projects/.+/(topics|subscriptions|schemas)/", "", name) if isinstance(name, str) else ""
 
 
-Accepted = Literal[
-    "added", "bad name", "both none", "cut deadline", "fewer", "hidden", "left out", "more often", "nearly",
-    "no project", "no uuid", "none before", "numbers", "pages", "renamed", "texts", "year 1",
-]  # fmt: skip
-_ACCEPTED: Mapping[Accepted, Callable[[Any, Any], bool]] = {
+_ACCEPTED: Mapping[str, Callable[[Any, Any], bool]] = {  # how an old and a new value may differ
     "added": lambda old, _: old is MISSING,
     "left out": lambda _, new: new is MISSING,
     "none before": lambda old, _: _is_none(old),
@@ -131,7 +125,6 @@ _ACCEPTED: Mapping[Accepted, Callable[[Any, Any], bool]] = {
         _are_texts(old, new) and not is_name(old) and new.startswith(re.sub("[^A-Za-z0-9_-]", "_", old))
     ),
 }
-"""How an old and a new value may differ."""
 
 
 def _olds(leaf: "_Leaf") -> Iterator[Mapping[str, Any]]:
@@ -181,7 +174,7 @@ class Rule(NamedTuple):
     why: str
     actions: str  # a regular expression of actions
     where: str  # a regular expression of paths
-    differs: Accepted | Sequence[tuple[int, int]] | None = None  # how values differ, or pairs; None: any
+    differs: str | Sequence[tuple[int, int]] | None = None  # how values differ (`_ACCEPTED`), or pairs; None: any
     within: "Callable[[_Leaf], bool] | None" = None  # whether their place is accepted
     only: Literal["", "others", "moving"] = ""  # no service_admin asks; somebody publishes or consumes
 
@@ -261,15 +254,9 @@ RULES: Sequence[Rule] = (
 
 
 def different(
-    action: str,
-    old: ServiceAnswer,
-    new: ServiceAnswer,
-    *,
-    still: bool = False,
-    admin: bool = False,
-    secrets: Collection[str] = (),
-    rules: Sequence[Rule] = RULES,
-) -> list[DifferenceKind]:
+    action: str, old: ServiceAnswer, new: ServiceAnswer, *,
+    still: bool = False, admin: bool = False, secrets: Collection[str] = (), rules: Sequence[Rule] = RULES,
+) -> list[DifferenceKind]:  # fmt: skip
     """Return the differences between two answers that no rule accepts, each kind once.
 
     Args:
@@ -300,39 +287,33 @@ class _Leaf(NamedTuple):
     above: Above = ()
 
 
-def _is_accepted(differs: Accepted | Sequence[tuple[int, int]] | None, old: Any, new: Any) -> bool:
-    if isinstance(differs, str):
-        return _ACCEPTED[differs](old, new)
-    return differs is None or (old, new) in differs
-
-
 def _is_right(rule: Rule, action: str, leaf: _Leaf) -> bool:
-    return (
-        re.fullmatch(rule.where, leaf.where) is not None
-        and re.fullmatch(rule.actions, action) is not None
-        and _is_accepted(rule.differs, leaf.old, leaf.new)
-        and (rule.within is None or rule.within(leaf))
-    )
+    if not re.fullmatch(rule.where, leaf.where) or not re.fullmatch(rule.actions, action):
+        return False
+    if isinstance(rule.differs, str):
+        is_accepted = _ACCEPTED[rule.differs](leaf.old, leaf.new)
+    else:
+        is_accepted = rule.differs is None or (leaf.old, leaf.new) in rule.differs
+    return is_accepted and (rule.within is None or rule.within(leaf))
 
 
 def _answers(old: ServiceAnswer, new: ServiceAnswer) -> Iterator[_Leaf]:
     if old.status != new.status:
         yield _Leaf("status", old.status, new.status)
         return
-    error = old.status >= 400
+    is_error = old.status >= 400
+    of_error = " of an error" if is_error else ""
     one, other = (each.content_type.lower().replace(" ", "") for each in (old, new))
     if one != other:
-        yield _Leaf("content type of an error" if error else "content type", old.content_type, new.content_type)
+        yield _Leaf(f"content type{of_error}", old.content_type, new.content_type)
     if old.body == new.body:
         return
     (one_body, one_more), (other_body, other_more) = _json(old.body), _json(new.body)
     if isinstance(one_body, _Text) or isinstance(other_body, _Text):
-        where = f"body that is no JSON of a {old.status}" if error else "body that is no JSON"
-        yield _Leaf(where, one_body, other_body)
+        yield _Leaf("body that is no JSON" + (f" of a {old.status}" if is_error else ""), one_body, other_body)
         return
     if one_more != other_more:
-        where = "second value in the body of an error" if error else "second value in the body"
-        yield _Leaf(where, one_more, other_more)
+        yield _Leaf(f"second value in the body{of_error}", one_more, other_more)
     yield from _values("", one_body, other_body, ())
 
 
@@ -347,8 +328,7 @@ _decode = json.JSONDecoder(parse_constant=str).raw_decode
 
 def _json(body: bytes) -> tuple[Any, bool]:
     """Return the first JSON value of a body, and whether more follows; the text itself if it is not JSON."""
-    text = body.decode(errors="replace").strip()
-    if not text:
+    if not (text := body.decode(errors="replace").strip()):
         return MISSING, False
     try:
         value, end = _decode(text)

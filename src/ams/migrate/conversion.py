@@ -63,8 +63,7 @@ class KafkaBounds(NamedTuple):
     first: int
     end: int
     age: int | None = None  # retention in milliseconds; None: unknown
-    young: int | None = None
-    """First offset within the retention: Kafka drops older messages later, this service at once."""
+    young: int | None = None  # first offset within the retention: Kafka drops older messages later, we at once
 
 
 NO_MESSAGES = KafkaBounds(0, 0)
@@ -96,8 +95,7 @@ class Converted:
     topics: list[MovedTopic] = field(default_factory=list)
     subscriptions: list[export.Subscription] = field(default_factory=list)
     registrations: list[export.Registration] = field(default_factory=list)
-    handed: dict[str, int] = field(default_factory=dict)
-    """By subscription id: end of the messages that were leased and not acknowledged."""
+    handed: dict[str, int] = field(default_factory=dict)  # by subscription id: end of its unacknowledged leases
     oddities: list[Oddity] = field(default_factory=list)
     renamed: set[str] = field(default_factory=set)  # new names that replace invalid ones
 
@@ -124,11 +122,6 @@ class Converted:
         return itertools.chain(self.users, self.projects, named)
 
 
-def kafka_topic(project_uuid: str, topic: str) -> str:
-    """Return the name of a topic's Kafka topic."""
-    return f"{project_uuid}.{topic}"
-
-
 def kept_for(age: int | None) -> int:
     """Return our retention for one of Kafka; a year if unknown."""
     return age if age is not None and 0 < age <= LONGEST_AGE else LONGEST_AGE
@@ -142,7 +135,7 @@ def convert_documents(documents: Documents, bounds: Callable[[str], KafkaBounds]
 def user_names(users: Sequence[Document]) -> Mapping[str, str]:
     """Return new user names by old uuids; a user that is left out maps to the one the reference answered with."""
     conversion = _Conversion(Documents(users=users), lambda _: NO_MESSAGES)
-    conversion.convert_users()
+    conversion.run()
     return conversion.users
 
 
@@ -158,26 +151,26 @@ class _Conversion:
         self._topics: dict[Place, MovedTopic] = {}  # by the uuid of the project and the old name
 
     def run(self) -> Converted:
-        self.convert_users()
+        self._convert_users()
         self._convert_projects()
         for name, each in self._kept:
             roles: dict[str, tuple[str, ...]] = {}
             for entry in _items(each, "projects", dict):
-                project = self._projects.get(_text(entry, "project_uuid"))
-                if project is None:
+                if (project := self._projects.get(_text(entry, "project_uuid"))) is None:
                     self._odd("membership", f"user {name}", "of a project that is gone is left out")
                     continue
                 if project in roles:
                     self._odd("second membership", f"user {name} in {project}", "the last one decides, as it did")
                 roles[project] = tuple(_items(entry, "roles", str))
-            memberships = (export.Membership(user=name, project=each, roles=of) for each, of in roles.items())
-            self._done.memberships += memberships
+            self._done.memberships += [
+                export.Membership(user=name, project=each, roles=of) for each, of in roles.items()
+            ]
         self._convert_schemas()
         days = _days(self._documents.daily_topic_msg_count, "project_uuid", "topic_name")
         for old, place, several in self._group_by_name("topic", self._documents.topics):
             if len(several) > 1:
                 self._odd("second topic", f"{place[0]}/{place[1]}", "both are one now: they shared their messages")
-            self._topics[old] = self._topic(place, several, kafka_topic(*old), days[old])
+            self._topics[old] = self._topic(place, several, ".".join(old), days[old])
         self._done.topics = list(self._topics.values())
         self._convert_subscriptions()
         self._convert_registrations()
@@ -199,8 +192,7 @@ class _Conversion:
 
     def _creation_time(self, what: str, each: Document) -> int | None:
         """Return the creation time; versions before 2020 did not store it for topics and subscriptions."""
-        noted = _time(each, "created_on")
-        if noted is None:
+        if (noted := _time(each, "created_on")) is None:
             self._odd("date", what, "does not say when it was made, or in the year 1: its document says when")
         return noted or _document_time(each)
 
@@ -215,7 +207,7 @@ class _Conversion:
     def _user(self, identity: str) -> str | None:
         return self.users.get(identity) if identity else None
 
-    def convert_users(self) -> None:
+    def _convert_users(self) -> None:
         documents = self._documents.users
         others = {_text(each, "name") for each in documents}
         made: dict[str, export.User] = {}
@@ -236,14 +228,11 @@ class _Conversion:
             self.users.setdefault(identity, name)
             self._kept.append((name, each))
             made[name] = export.User(
-                name=name,
-                id=self._id("user", name, identity),
-                token=token,
+                name=name, id=self._id("user", name, identity), token=token,
                 service_roles=tuple(_items(each, "service_roles", str)),
-                created_on=self._creation_time(f"user {name}", each),
-                modified_on=_time(each, "modified_on"),
+                created_on=self._creation_time(f"user {name}", each), modified_on=_time(each, "modified_on"),
                 **_texts(each, *_PERSON),
-            )
+            )  # fmt: skip
         creators = {name: self._user(_text(each, "created_by")) for name, each in self._kept}
         self._done.users = _by_creators(made, creators)
 
@@ -260,24 +249,18 @@ class _Conversion:
                 continue
             names.add(name)
             self._projects.setdefault(identity, name)
-            self._done.projects.append(
-                export.Project(
-                    name=name,
-                    id=self._id("project", name, identity),
-                    description=_text(each, "description"),
-                    created_on=self._creation_time(f"project {name}", each),
-                    modified_on=_time(each, "modified_on"),
-                    created_by=self._user(_text(each, "created_by")),
-                    days=tuple(export.Day(day, count, 0) for day, count in sorted(days[identity,].items())),
-                )
-            )
+            self._done.projects.append(export.Project(
+                name=name, id=self._id("project", name, identity), description=_text(each, "description"),
+                created_on=self._creation_time(f"project {name}", each), modified_on=_time(each, "modified_on"),
+                created_by=self._user(_text(each, "created_by")),
+                days=tuple(export.Day(day, count, 0) for day, count in sorted(days[identity,].items())),
+            ))  # fmt: skip
 
     def _convert_schemas(self) -> None:
         others = {(_text(each, "project_uuid"), _text(each, "name")) for each in self._documents.schemas}
         names: set[Place] = set()
         for each in self._documents.schemas:
-            place = self._place("schema", each, names, others)
-            if place is None:
+            if (place := self._place("schema", each, names, others)) is None:
                 continue
             project, name = place
             payload, kind = None, _KINDS.get(_text(each, "type").lower())
@@ -297,8 +280,7 @@ class _Conversion:
     def _place(self, kind: str, each: Document, taken: Collection[Place], others: Collection[Place]) -> Place | None:
         """Return project and name; None to leave it out. `others`: old project uuids and names of its kind."""
         owner = _text(each, "project_uuid")
-        project = self._projects.get(owner)
-        if project is None:
+        if (project := self._projects.get(owner)) is None:
             self._odd(kind, _text(each, "name"), "of a project that is gone is left out")
             return None
 
@@ -318,8 +300,7 @@ class _Conversion:
             groups[_text(each, "project_uuid"), _text(each, "name")].append(each)
         taken: set[Place] = set()
         for old, several in groups.items():
-            place = self._place(kind, several[-1], taken, groups)
-            if place is not None:
+            if place := self._place(kind, several[-1], taken, groups):
                 taken.add(place)
                 yield old, place, several
 
@@ -342,23 +323,17 @@ class _Conversion:
             self._odd("retention", f"topic {project}/{name}", "is a year now, the most there is")
         created = self._creation_time(f"topic {project}/{name}", newest)
         line = export.Topic(
-            project=project,
-            name=name,
-            id=str(uuid.uuid5(NAMESPACE, f"topic {kafka} {several[0].get('_id', '')}")),
-            retention=retention,
-            created_on=created,
-            schema=schema[1] if schema and schema[0] == project else None,
+            project=project, name=name, id=str(uuid.uuid5(NAMESPACE, f"topic {kafka} {several[0].get('_id', '')}")),
+            retention=retention, created_on=created, schema=schema[1] if schema and schema[0] == project else None,
             authorized=self._authorized_users(f"topic {project}/{name}", several),
-            tally=_tally(newest, bounds.end, size, "publish"),
-            days=_fit_days(days, bounds.end, created),
-        )
+            tally=_tally(newest, bounds.end, size, "publish"), days=_fit_days(days, bounds.end, created),
+        )  # fmt: skip
         return MovedTopic(line, kafka, max(size, 0), bounds)
 
     def _authorized_users(self, what: str, several: Sequence[Document]) -> tuple[str, ...]:
         names: dict[str, None] = {}
         for identity in (each for one in several for each in _items(one, "acl", str)):
-            name = self.users.get(identity)
-            if name is None:
+            if (name := self.users.get(identity)) is None:
                 self._odd("access list", what, "names a user that is gone, who is left out")
             elif name in names:
                 self._odd("access list", what, f"names {name} twice")
@@ -370,8 +345,7 @@ class _Conversion:
         for _, place, several in self._group_by_name("subscription", self._documents.subscriptions):
             if len(several) > 1:
                 self._odd("second subscription", f"{place[0]}/{place[1]}", "the smaller offset is taken")
-            line = self._subscription(place, several)
-            if line is not None:
+            if line := self._subscription(place, several):
                 self._done.subscriptions.append(line)
 
     def _subscription(self, place: Place, several: Sequence[Document]) -> export.Subscription | None:
@@ -391,18 +365,12 @@ class _Conversion:
             handed = max(_number(each, "next_offset") for each in several)
             self._done.handed[identity] = min(handed, topic.bounds.end)
         return export.Subscription(
-            project=project,
-            name=name,
-            topic=topic.line.name if topic else old_topic,
-            id=identity,
+            project=project, name=name, topic=topic.line.name if topic else old_topic, id=identity,
             ack_deadline_seconds=min(max(deadline, 0), MAX_ACK_DEADLINE),
-            created_on=self._creation_time(what, newest),
-            push=self._push(what, newest),
-            authorized=self._authorized_users(what, several),
-            offset=offset,
-            lost=lost,
+            created_on=self._creation_time(what, newest), push=self._push(what, newest),
+            authorized=self._authorized_users(what, several), offset=offset, lost=lost,
             tally=_tally(newest, _number(newest, "msg_num"), _number(newest, "total_bytes"), "consume"),
-        )
+        )  # fmt: skip
 
     def _offset(self, what: str, several: Sequence[Document], topic: MovedTopic | None) -> tuple[int, int]:
         """Return its offset, and how many messages expired before they were acknowledged."""
@@ -439,17 +407,14 @@ class _Conversion:
         policy = _text(each, "retry_policy")
         autogen = kind == HTTP_ENDPOINT and _text(each, "authorization_type") == "autogen"
         return PushConfig(
-            type=kind,
-            endpoint=endpoint,
-            max_messages=max(_number(each, "max_messages"), 1),
+            type=kind, endpoint=endpoint, max_messages=max(_number(each, "max_messages"), 1),
             header_type="" if kind == MATTERMOST else _text(each, "authorization_type"),
             header_value=_text(each, "authorization_header") if autogen else "",
             retry_policy=policy if policy in ("linear", "slowstart") else "linear",
-            retry_period=max(_number(each, "retry_period"), 0),
-            verified=bool(each.get("verified")),
+            retry_period=max(_number(each, "retry_period"), 0), verified=bool(each.get("verified")),
             base64_decode=bool(each.get("base_64_decode")),
             **_texts(each, "verification_hash", "mattermost_url", "mattermost_username", "mattermost_channel"),
-        )
+        )  # fmt: skip
 
     def _convert_registrations(self) -> None:
         pending: set[str] = set()
@@ -461,17 +426,12 @@ class _Conversion:
                 continue
             if decided is None:
                 pending.add(name)
-            made.append(
-                export.Registration(
-                    name=name,
-                    id=self._id("registration", name, _text(each, "uuid")),
-                    status=decided or "pending",
-                    registered_at=_text_time(each, "registered_at"),
-                    modified_at=_text_time(each, "modified_at"),
-                    modified_by=self._user(_text(each, "modified_by")),
-                    **_texts(each, *_PERSON, "activation_token", "decline_comment"),
-                )
-            )
+            made.append(export.Registration(
+                name=name, id=self._id("registration", name, _text(each, "uuid")), status=decided or "pending",
+                registered_at=_text_time(each, "registered_at"), modified_at=_text_time(each, "modified_at"),
+                modified_by=self._user(_text(each, "modified_by")),
+                **_texts(each, *_PERSON, "activation_token", "decline_comment"),
+            ))  # fmt: skip
         self._done.registrations = made[::-1]
 
 
@@ -542,8 +502,7 @@ def _by_creators(made: Mapping[str, export.User], creators: Mapping[str, str | N
 def _days(documents: Iterable[Document], *names: str) -> Mapping[tuple[str, ...], Mapping[str, int]]:
     days: dict[tuple[str, ...], dict[str, int]] = defaultdict(lambda: defaultdict(int))
     for each in documents:
-        time = _time(each, "date")
-        if time is not None:
+        if (time := _time(each, "date")) is not None:
             day = datetime.fromtimestamp(time / 1000, UTC).date().isoformat()
             days[tuple(_text(each, name) for name in names)][day] += max(_number(each, "msg_count"), 0)
     return days

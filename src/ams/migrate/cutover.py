@@ -13,10 +13,10 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from ams.app.moving.exporter import Installation, Progress
 from ams.client import Client, wire
@@ -44,8 +44,7 @@ class Proxy:
 
     def route_clients(self, where: Where) -> None:
         """Route new requests; held ones wait. Also writes the map file if it is on this machine."""
-        said = self._ask(f"set map {self._map} {KEY} {where}")
-        if said:
+        if said := self._ask(f"set map {self._map} {KEY} {where}"):
             raise Unusable(f"haproxy refuses to set {KEY} in {self._map}: {said.splitlines()[0]}")
         if os.path.isfile(self._map):  # for haproxy's next start
             try:
@@ -66,8 +65,8 @@ class Proxy:
         until = time.monotonic() + seconds
         while self._backend(service)["status"] != "UP":
             if time.monotonic() > until:
-                remedy = "see its log, and the checks it makes"
-                raise Unusable(f"haproxy does not see the {service} service serve: {remedy}")
+                said = f"haproxy does not see the {service} service serve"
+                raise Unusable(f"{said}: see its log, and the checks it makes")
             await asyncio.sleep(DRAIN_PAUSE)
 
     def _backend(self, service: Service) -> dict[str, str]:
@@ -102,7 +101,6 @@ class Proxy:
 
 Tell = Callable[[str], None]  # called at the beginning of each step
 PAUSE = 0.1  # between two checks of the new service
-MAX_NAMED_DIFFERENCES = 5  # in an error
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +114,7 @@ class Steps:
     restore: str = ""  # starts the old service again if the cut fails after `stop`
     stop_new: str = ""  # stops the new service if the cut fails after `start`
     patience: float = 60.0  # seconds for the new service to answer
-    ask: Callable[[str], Awaitable[None]] | None = None
-    """Asks a person to do a step without a command, and returns when it is done; None: nobody to ask."""
+    ask: Callable[[str], Awaitable[None]] | None = None  # a person, to do a step without a command; None: nobody
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +122,7 @@ class Move:
     """Source and target of a move."""
 
     old: OpenReference
-    new: Callable[[], AbstractAsyncContextManager[Installation]]
-    """Opens the stopped installation that becomes the new service."""
+    new: Callable[[], AbstractAsyncContextManager[Installation]]  # opens the stopped one that becomes the new service
     folder: str  # the data folder of that installation
     service_token: str = field(default="", repr=False)  # a service_admin's token without a user
 
@@ -209,15 +205,12 @@ async def _start(service: Client, steps: Steps, tell: Tell) -> None:
 
 def _check(differences: Sequence[Difference]) -> None:
     if differences:
-        shown = "; ".join(f"{each.what}: {each.old}, and {each.new}" for each in differences[:MAX_NAMED_DIFFERENCES])
+        shown = "; ".join(f"{each.what}: {each.old}, and {each.new}" for each in differences[:5])
         raise Unusable(f"{len(differences)} things differ: {shown}")
 
 
 class Held(AbstractAsyncContextManager["Held"]):
-    """A service whose clients are held in a block; if the block fails, they are routed back.
-
-    Raises `Unusable` if clients are routed elsewhere already.
-    """
+    """A service whose clients are held in a block, and routed back if it fails. `Unusable`: they are elsewhere."""
 
     def __init__(self, service: Service, steps: Steps, tell: Tell) -> None:
         self._service: Service = service
@@ -231,13 +224,21 @@ class Held(AbstractAsyncContextManager["Held"]):
         self.is_new_started = self._is_over = False
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is not None:
-            await _to_its_end(self._undo())
+        if kind is None:
+            return
+        before = signal.signal(signal.SIGINT, lambda *_: None)
+        undoing = asyncio.ensure_future(self._undo())
+        try:
+            while not undoing.done():
+                with contextlib.suppress(asyncio.CancelledError):  # an earlier cancellation
+                    await asyncio.shield(undoing)
+            undoing.result()
+        finally:
+            signal.signal(signal.SIGINT, before)
 
     async def begin(self, *, all_answered: bool) -> None:
         """Hold its clients and drain open requests; with `all_answered`, open requests are an error."""
-        proxy = self._steps.proxy
-        if proxy is None:
+        if (proxy := self._steps.proxy) is None:
             return
         self._is_held = True
         self._tell("holding clients")
@@ -260,8 +261,7 @@ class Held(AbstractAsyncContextManager["Held"]):
 
     async def route_clients(self, service: Service, patience: float = 0.0) -> None:
         """Route clients to the other service for good; haproxy must see it up within `patience` seconds."""
-        proxy = self._steps.proxy
-        if proxy is not None:
+        if (proxy := self._steps.proxy) is not None:
             if patience:
                 await proxy.wait_until_up(service, patience)
             self._tell(f"leading clients to the {service} service")
@@ -278,9 +278,15 @@ class Held(AbstractAsyncContextManager["Held"]):
                 await run_command("--stop-new", self._steps.stop_new)
         elif self.is_new_started:
             self._tell("stop the new service, if it runs, before you try again")
-        runs = False
+        runs = not self._is_stopped
         with self._report_failure():
-            runs = await self._start_again()
+            if self._is_stopped and self._steps.restore:
+                self._tell(f"starting the {self._service} service again")
+                await run_command("--restore", self._steps.restore)
+                runs = True
+            elif self._is_stopped and self._steps.ask:
+                await self._steps.ask(f"start the {self._service} service again")
+                runs = True
         if not runs:
             self._tell(f"the {self._service} service may be stopped: start it, and lead clients to it")
         elif self._steps.proxy and self._is_held:
@@ -288,36 +294,12 @@ class Held(AbstractAsyncContextManager["Held"]):
             with self._report_failure():
                 self._steps.proxy.route_clients(self._service)
 
-    async def _start_again(self) -> bool:
-        if not self._is_stopped:
-            return True
-        if self._steps.restore:
-            self._tell(f"starting the {self._service} service again")
-            await run_command("--restore", self._steps.restore)
-            return True
-        if self._steps.ask is None:
-            return False
-        await self._steps.ask(f"start the {self._service} service again")
-        return True
-
     @contextlib.contextmanager
     def _report_failure(self) -> Iterator[None]:
         try:
             yield
         except Unusable as error:
             self._tell(str(error))
-
-
-async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
-    before = signal.signal(signal.SIGINT, lambda *_: None)
-    task = asyncio.ensure_future(work)
-    try:
-        while not task.done():
-            with contextlib.suppress(asyncio.CancelledError):  # an earlier cancellation
-                await asyncio.shield(task)
-        task.result()
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 async def run_command(name: str, command: str) -> None:

@@ -27,7 +27,7 @@ from ams.core.names import Offset, TopicId, topic_id, topic_id_text
 from ams.migrate.conversion import NAMESPACE, Converted, Documents, KafkaBounds, MovedTopic, Oddity, convert_documents
 from ams.migrate.requests import each_of
 from ams.migrate.sources import Kafka
-from ams.storage.export_format import FORMAT, End, Header, Line, Log, encode_line, encoded_message, kind
+from ams.storage.export_format import FORMAT, End, Header, Log, encode_line, encoded_message, kind
 from ams.storage.files import Disk, write_whole
 from ams.storage.log.base import Origin
 from ams.storage.registry.export import Loaded, Name
@@ -73,22 +73,19 @@ async def write(plan: Converted, kafka: Kafka, path: str, progress: Progress) ->
     counts: Counter[str] = Counter()
     expected = plan.messages
     with writing(path) as file:
-
-        def put(line: Line) -> None:
+        file.write(encode_line(Header(format=FORMAT, messages=expected)))
+        for topic in (each for each in plan.topics if each.bounds.end):
+            log = Log(project=topic.line.project, topic=topic.line.name, id=topic.line.id, first=topic.bounds.first,
+                      bytes=topic.bytes, retention=topic.line.retention)  # fmt: skip
+            file.write(encode_line(log))
+            counts[kind(log)] += 1
+            async for batch in messages_of(topic, kafka, plan.oddities):
+                file.writelines(map(encoded_message, batch))
+                counts["message"] += len(batch)
+                progress(counts["message"], expected)
+        for line in plan.lines():
             file.write(encode_line(line))
             counts[kind(line)] += 1
-
-        file.write(encode_line(Header(format=FORMAT, messages=expected)))
-        for topic in plan.topics:
-            if topic.bounds.end:
-                put(Log(project=topic.line.project, topic=topic.line.name, id=topic.line.id, first=topic.bounds.first,
-                        bytes=topic.bytes, retention=topic.line.retention))  # fmt: skip
-                async for batch in messages_of(topic, kafka, plan.oddities):
-                    file.writelines(map(encoded_message, batch))
-                    counts["message"] += len(batch)
-                    progress(counts["message"], expected)
-        for line in plan.lines():
-            put(line)
         file.write(encode_line(End(counts=dict(counts))))
     return counts
 
@@ -101,24 +98,22 @@ async def messages_of(topic: MovedTopic, kafka: Kafka, oddities: list[Oddity]) -
         count += len(batch)
         last, time = batch[-1].offset, batch[-1].time
         yield batch
-    if count < end - first:
-        oddities.append(_unreadable(topic, end - first - count))
+    _note_unreadable(topic, end - first - count, oddities)
     if last + 1 < end:
-        oddities.append(_unreadable_end(topic))
-        yield [_stand_in(topic, Milliseconds(time))]
+        yield [_stand_in(topic, Milliseconds(time), oddities)]
 
 
-def _unreadable(topic: MovedTopic, count: int) -> Oddity:
-    return Oddity("record", topic.what, f"{count} records cannot be read: there is nothing at their ids")
+def _note_unreadable(topic: MovedTopic, count: int, oddities: list[Oddity]) -> None:
+    if count:
+        done = f"{count} records cannot be read: there is nothing at their ids"
+        oddities.append(Oddity("record", topic.what, done))
 
 
-def _unreadable_end(topic: MovedTopic) -> Oddity:
-    return Oddity("record", topic.what, f"an empty message stands at its end, {topic.bounds.end - 1}")
-
-
-def _stand_in(topic: MovedTopic, time: Milliseconds) -> Stored:
-    # Of an unreadable last record, whose id is used.
-    return Stored(Offset(topic.bounds.end - 1), time, message("").fragment)
+def _stand_in(topic: MovedTopic, time: Milliseconds, oddities: list[Oddity]) -> Stored:
+    """Return an empty message in place of an unreadable last record, whose id is used."""
+    last = Offset(topic.bounds.end - 1)
+    oddities.append(Oddity("record", topic.what, f"an empty message stands at its end, {last}"))
+    return Stored(last, time, message("").fragment)
 
 
 class Copied(NamedTuple):
@@ -163,8 +158,7 @@ class Copying:
         """Return a function from Kafka topic to bounds: copied messages stay when Kafka drops them."""
         oldest: dict[str, int] = {}
         for place, bounds in (await self._log.all_bounds()).items():
-            note = self._notes.get(topic_id_text(place))
-            if note is not None:
+            if note := self._notes.get(topic_id_text(place)):
                 oldest[note.kafka] = bounds.oldest
 
         def kept_bounds(topic: str) -> KafkaBounds:
@@ -209,8 +203,7 @@ class Copying:
         if self._is_filled and not self._notes:
             raise Unusable("there are users or topics already: move into a new installation")
         self._there = await self._log.topics()
-        others = {topic_id_text(each) for each in self._there} - self._notes.keys()
-        if others:
+        if others := {topic_id_text(each) for each in self._there} - self._notes.keys():
             raise Unusable(f"the log holds {len(others)} topics of somebody else: move into a new installation")
 
     async def _copy_topics(self, plan: Converted, *, at_end: bool) -> Copied:
@@ -331,13 +324,11 @@ class Copying:
             raise MadeAgain
         holes = following - first - count
         if at_end and following < end:
-            oddities.append(_unreadable_end(topic))
             holes += end - 1 - following
             name = topic_id_text(place)
             self._note({name: self._notes[name]._replace(stand_in=end - 1)})
-            yield [_stand_in(topic, time)]
-        if holes:
-            oddities.append(_unreadable(topic, holes))
+            yield [_stand_in(topic, time, oddities)]
+        _note_unreadable(topic, holes, oddities)
 
 
 def _identities(topic: MovedTopic) -> list[TopicId]:

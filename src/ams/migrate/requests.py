@@ -23,8 +23,7 @@ _CONCURRENT_ITEMS = 3  # items in parallel: while one waits for I/O, another goe
 _TIMEOUT_SECONDS = 60.0
 _RETRY = Retry(attempts=8, total=60.0)
 MAX_COMPARED_BYTES = 16 * 2**20
-_SAFE = "".join(map(chr, range(33, 127))).replace("#", "")
-"""Characters that are sent unescaped, as the reference got them before."""
+_SAFE = "".join(map(chr, range(33, 127))).replace("#", "")  # sent unescaped, as the reference got them before
 
 
 class OldService(AbstractAsyncContextManager["OldService"]):

@@ -184,9 +184,10 @@ class _Returning:
         ask = self._new.call
         here = [("user", each.name) for each in ask(wire.list_users()).users]
         for project in (each.name for each in ask(wire.list_projects()).projects):
-            here += [("topic", _place(each.name)) for each in ask(wire.list_topics(project)).topics]
+            topics = ask(wire.list_topics(project)).topics
+            here += [("topic", f"{project}/{each.name.rpartition('/')[2]}") for each in topics]
             subscriptions = ask(wire.list_subscriptions(project)).subscriptions
-            here += [("subscription", _place(each.name)) for each in subscriptions]
+            here += [("subscription", f"{project}/{each.name.rpartition('/')[2]}") for each in subscriptions]
         for kind, name in here:
             if (kind, name) not in known:
                 yield Oddity(kind, name, "was made here, and stays here")
@@ -198,11 +199,6 @@ class _Returning:
             raise
         except ClientError as error:
             raise Unavailable(f"the new service cannot be asked: {call.method} {call.path}: {error.message}") from None
-
-
-def _place(name: str) -> str:
-    _, _, project, _, short = name.split("/")
-    return f"{project}/{short}"
 
 
 def _comparable_attributes(attributes: dict[str, str]) -> dict[str, str]:

@@ -67,8 +67,8 @@ class ShadowReport:
         tally.asked += 1
         tally.same += not kinds
         tally.different += bool(kinds)
-        known = self.differences.setdefault(action, {}) if kinds else {}
         for kind in kinds:
+            known = self.differences.setdefault(action, {})
             if kind.place in known or len(known) < MOST_KINDS:
                 first, count = known.get(kind.place, (kind, 0))
                 known[kind.place] = first, count + 1
@@ -193,8 +193,7 @@ def request_of(line: str) -> tuple[str, str] | None:
 async def logged_requests(shadow: Shadow, file: int) -> AsyncIterator[ShadowRequest]:
     """Yield the requests to compare from a log: a file, or a pipe that still grows."""
     async for line in _lines(file):
-        found = request_of(line)
-        if found is None:
+        if (found := request_of(line)) is None:
             shadow.report.passed_over["a line without a request"] += bool(line.strip())
         elif (request := shadow.request_to_compare(*found)) is not None:
             yield request

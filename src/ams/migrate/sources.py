@@ -160,25 +160,21 @@ class Kafka(contextlib.AbstractAsyncContextManager["Kafka"]):
     async def look(self) -> None:
         """Refresh topics and bounds. Raises `Unavailable`."""
         async with self._reader() as consumer:
-            await self._look(consumer)
-
-    async def _look(self, consumer: AIOKafkaConsumer) -> None:
-        admin = AIOKafkaAdminClient(bootstrap_servers=self._servers)
-        await admin.start()
-        try:
-            described = [each for each in await admin.describe_topics() if "." in each["topic"]]
-            ages = await _ages(admin, [each["topic"] for each in described])
-        finally:
-            await admin.close()
-        places = [TopicPartition(each["topic"], one["partition"]) for each in described for one in each["partitions"]]
-        # One request for all: the consumer would look up each topic in turn, with 0.1 s pauses.
-        await consumer._client.set_topics([each["topic"] for each in described])
-        firsts = await consumer.beginning_offsets(places)
-        ends = await consumer.end_offsets(places)
+            admin = AIOKafkaAdminClient(bootstrap_servers=self._servers)
+            await admin.start()
+            try:
+                described = [each for each in await admin.describe_topics() if "." in each["topic"]]
+                topics = [each["topic"] for each in described]
+                ages = await _ages(admin, topics)
+            finally:
+                await admin.close()
+            places = [TopicPartition(it["topic"], each["partition"]) for it in described for each in it["partitions"]]
+            # One request for all: the consumer would look up each topic in turn, with 0.1 s pauses.
+            await consumer._client.set_topics(topics)
+            firsts, ends = await consumer.beginning_offsets(places), await consumer.end_offsets(places)
+            now, read = SystemClock().wall(), [each for each in places if each.partition == 0]
+            young = await consumer.offsets_for_times({each: now - kept_for(ages.get(each.topic)) for each in read})
         self._bounds, self.other_partitions = {}, {}
-        now = SystemClock().wall()
-        read = [each for each in places if each.partition == 0]
-        young = await consumer.offsets_for_times({each: now - kept_for(ages.get(each.topic)) for each in read})
         for each in places:
             first, end, since = firsts[each], ends[each], young.get(each)
             if each.partition == 0:
@@ -212,10 +208,9 @@ class Kafka(contextlib.AbstractAsyncContextManager["Kafka"]):
                 if not records:
                     raise Unavailable(f"Kafka gives no record of {topic} after {start}, and it ends at {end}")
                 start = records[-1].offset + 1
-                batch = to_stored_messages(
-                    records if start <= end else [each for each in records if each.offset < end], earliest
-                )
-                if batch:
+                if start > end:
+                    records = [each for each in records if each.offset < end]
+                if batch := to_stored_messages(records, earliest):
                     earliest = batch[-1].time
                     yield batch
 

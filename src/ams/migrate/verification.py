@@ -68,9 +68,8 @@ async def verify(
         answers, differ = await _answers(found, *sides)
         differences += differ
     sums = await each_of(found.topics, lambda topic: _topic(topic, kafka, client))
-    for topic, (old, new, _) in zip(found.topics, sums, strict=True):
-        if old != new:
-            differences.append(Difference(topic.what, old, new))
+    pairs = zip(found.topics, sums, strict=True)
+    differences += [Difference(topic.what, old, new) for topic, (old, new, _) in pairs if old != new]
     messages = sum(count for _, _, count in sums)
     return Verified(len(found.users), len(found.topics), messages, len(found.subscriptions), differences, answers)
 
@@ -99,8 +98,7 @@ def _targets(found: Converted) -> Iterator[str]:
 
 async def _compare_answers(target: str, what: str, token: str, old: Side, new: Side) -> list[Difference]:
     """Ask both with a token; an empty one means the administrators' tokens."""
-    read = read_of(target)
-    if read is None:
+    if (read := read_of(target)) is None:
         return []
     try:
         one, other = await asyncio.gather(*(side.ask(target, None, token) for side in (old, new)))

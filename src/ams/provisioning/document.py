@@ -28,17 +28,14 @@ from ams.wire.projects import DEFINITION
 ALL = "all"  # a token with all rights of its user
 KEY_ID = "key_id"  # of a named token that is a key; it is never declared
 TOKEN_FILE = "token_file"  # noqa: S105  # the name of a field
-SECRETS = ("access_key", "headers", "client_secret")
-"""Fields whose values are never shown, so they cannot be compared."""
+SECRETS = ("access_key", "headers", "client_secret")  # never shown, so they cannot be compared
 MAX_NUMBER = 2**31 - 1
 MAX_ATTEMPTS = 1000
 MAX_OUTSTANDING = 1000  # of deliveries of a message (docs/reference/push.md)
 SCHEMA_TYPES = ("json", "avro", "protobuf")
-PROJECT_ROLES = ("consumer", "project_admin", "publisher")
-"""Roles in a project: three, whatever the roles file of the service says (HTTP contract 3.3)."""
+PROJECT_ROLES = ("consumer", "project_admin", "publisher")  # whatever the roles file says (HTTP contract 3.3)
 
-Read = Callable[[Value], Any]
-Readers = Mapping[str, Read]
+Readers = Mapping[str, Callable[[Value], Any]]
 
 
 def _read_fields(said: Mapping[str, Value], readers: Readers) -> Fields:
@@ -98,11 +95,9 @@ def _object(value: Value | None) -> Any:
 
 def push_fields(value: Value) -> Fields:
     """Return the fields of a push configuration (HTTP contract 13.1); nothing means pull."""
-    said = value.mapping()
-    if not said:
+    if not (said := value.mapping()):
         return {}
-    readers = _PUSH.get(said["type"].text() if "type" in said else "")
-    if readers is None:
+    if (readers := _PUSH.get(said["type"].text() if "type" in said else "")) is None:
         raise bad(value.place, f"the type of a push configuration is {' or '.join(_PUSH)}")
     if "maxDeliveryAttempts" in said and "deadLetterTopic" not in said:
         raise bad(said["maxDeliveryAttempts"].place, "maxDeliveryAttempts needs a deadLetterTopic")
@@ -129,8 +124,7 @@ def _endpoint(value: Value) -> str:
 def _rights(value: Value) -> tuple[str, ...] | str:
     if value.is_null:
         return ALL
-    found = {_right(each) for each in value.values()}
-    if not found:
+    if not (found := {_right(each) for each in value.values()}):
         raise bad(value.place, "a token is good for something; say ~ for all that its user may do")
     return tuple(sorted(found))
 
@@ -247,9 +241,9 @@ def _dead_letters(value: Value) -> Fields:
     said = value.mapping(("deadLetterTopic", "maxDeliveryAttempts"))
     if "deadLetterTopic" not in said:
         raise bad(value.place, parallel_options.NO_DEAD_LETTER_TOPIC)
-    attempts, limits = parallel_options.DEFAULT_ATTEMPTS, (parallel_options.MIN_ATTEMPTS, parallel_options.MAX_ATTEMPTS)
+    attempts = parallel_options.DEFAULT_ATTEMPTS
     if "maxDeliveryAttempts" in said:
-        attempts = said["maxDeliveryAttempts"].number(*limits)
+        attempts = said["maxDeliveryAttempts"].number(parallel_options.MIN_ATTEMPTS, parallel_options.MAX_ATTEMPTS)
     return {"deadLetterTopic": said["deadLetterTopic"].text(), "maxDeliveryAttempts": attempts}
 
 
@@ -259,8 +253,7 @@ def _filter(text: str) -> str:
 
 
 def _expiration(value: Value) -> Fields:
-    said = value.mapping(("ttl",))
-    if not said:
+    if not (said := value.mapping(("ttl",))):
         return {}
     ttl = _span(said["ttl"])
     _check_options(value, parallel_options.ParallelOptions(expiration_ttl=ttl))
@@ -301,7 +294,7 @@ USER: Readers = {
     **dict.fromkeys(("email", "first_name", "last_name", "organization", "description"), _some_text),
     "service_roles": _names,
 }
-_TOKEN: Readers = {"expires_on": _text_as(utc_text, optional=True), "rights": _rights}
+_TOKEN = {"expires_on": _text_as(utc_text, optional=True), "rights": _rights}
 PROJECT: Readers = {
     "description": _some_text,
     "retention": _retention,
@@ -359,17 +352,14 @@ _PUSH: Mapping[str, Readers] = {
 }
 
 NAME_RULE = f"1 to {MAX_NAME} letters, digits, - and _"  # rule for names of AMS, for people
-_RESOURCES = frozenset(
-    {ResourceKind.SCHEMA, ResourceKind.TOPIC, ResourceKind.SUBSCRIPTION}
-)  # which clients of Google's may have named
+_RESOURCES = (ResourceKind.SCHEMA, ResourceKind.TOPIC, ResourceKind.SUBSCRIPTION)  # Google's clients may name them
 
 
 def read_documents(paths: Iterable[str]) -> Declared:
     """Read files as one declaration. Raises `BadDocument` with file and line of the first error."""
     reading = _Reading()
     for path in paths:
-        root = read_tree(path)
-        if root:
+        if root := read_tree(path):
             reading.document(root, "" if path == "-" else os.path.dirname(path))
     return reading.read_declared()
 
@@ -414,7 +404,7 @@ class _Reading:
         for key, each in self._resources(said, "tokens", name, ResourceKind.TOKEN):
             file_name = {TOKEN_FILE: lambda where: os.path.join(folder, where.text())}
             missing = "a token says the {} that gets it when it is made"
-            found = _fields(each, {**file_name, **_TOKEN}, missing, (TOKEN_FILE,))
+            found = _fields(each, file_name | _TOKEN, missing, (TOKEN_FILE,))
             self._add(key, each, found)
             path = os.path.realpath(found[TOKEN_FILE])
             if path in self._token_files:

@@ -5,9 +5,11 @@ steps are done, the same listing declares nothing new.
 """
 
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 from ams.core.distinguished_names import normalise_name
 from ams.core.errors import ServiceFailed
@@ -16,9 +18,7 @@ from ams.provisioning.declarations import Declared, Existing, Fields, ResourceKe
 from ams.provisioning.gocdb import Endpoint, Site
 from ams.provisioning.plan import Target
 
-PRODUCTION = "Production"
-CERTIFIED = frozenset({"Certified", "Uncertified"})
-"""As the reference has it: only candidates, suspended and closed sites are left out."""
+CERTIFIED = ("Certified", "Uncertified")  # as the reference: only candidates, suspended, closed sites are left out
 SEPARATOR = "---"
 ACK_DEADLINE_SECONDS = 100  # of the subscription of an endpoint (step 11b)
 _OUR_USER_NAME = re.compile(r"(?!-).+?---.+?---.+")
@@ -38,8 +38,7 @@ class Reason(StrEnum):
         return self is not Reason.FAILED
 
 
-@dataclass(frozen=True, slots=True)
-class LeftOut:
+class LeftOut(NamedTuple):
     """An endpoint that is not served."""
 
     endpoint: Endpoint
@@ -84,15 +83,11 @@ def judge(
         else:
             judged.left_out.append(found)
     # Endpoints of one name with several certificates: each run would give the name to another.
-    dns: dict[str, set[str]] = {}
-    for each in judged.served:
-        dns.setdefault(each.name, set()).add(each.dn)
-    judged.left_out += [
-        LeftOut(each.endpoint, Reason.FAILED, f"several endpoints with different certificates are called {each.name}")
-        for each in judged.served
-        if len(dns[each.name]) > 1
-    ]
-    judged.served = [each for each in judged.served if len(dns[each.name]) == 1]
+    certificates = Counter(name for name, _ in {(each.name, each.dn) for each in judged.served})
+    for each in (each for each in judged.served if certificates[each.name] > 1):
+        said = f"several endpoints with different certificates are called {each.name}"
+        judged.left_out.append(LeftOut(each.endpoint, Reason.FAILED, said))
+    judged.served = [each for each in judged.served if certificates[each.name] == 1]
     return judged
 
 
@@ -112,14 +107,10 @@ def _judge_endpoint(
     endpoint: Endpoint, find_site: Callable[[str], Site | None], email: str, *, own_topics: bool
 ) -> ServedEndpoint | LeftOut:
     needed = {
-        "HOSTNAME": endpoint.host,
-        "SERVICE_TYPE": endpoint.service_type,
-        "SITENAME": endpoint.site,
-        "IN_PRODUCTION": endpoint.in_production,
-        **({"PRIMARY_KEY": endpoint.primary_key} if own_topics else {}),
-    }
-    missing = ", ".join(name for name, value in needed.items() if not value)
-    if missing:
+        "HOSTNAME": endpoint.host, "SERVICE_TYPE": endpoint.service_type, "SITENAME": endpoint.site,
+        "IN_PRODUCTION": endpoint.in_production, **({"PRIMARY_KEY": endpoint.primary_key} if own_topics else {}),
+    }  # fmt: skip
+    if missing := ", ".join(name for name, value in needed.items() if not value):
         return LeftOut(endpoint, Reason.FAILED, f"GOCDB tells no {missing}")
     if not endpoint.dn:
         return LeftOut(endpoint, Reason.NO_DN, "GOCDB tells no HOSTDN")
@@ -131,7 +122,7 @@ def _judge_endpoint(
         return LeftOut(endpoint, Reason.FAILED, f"site {endpoint.site}: {error.message}")
     if site is None:
         return LeftOut(endpoint, Reason.FAILED, f"GOCDB lists no site {endpoint.site}")
-    if site.infrastructure != PRODUCTION:
+    if site.infrastructure != "Production":
         text = f"site {site.name} is of the infrastructure {site.infrastructure or 'none'}"
         return LeftOut(endpoint, Reason.SITE, text)
     if site.certification not in CERTIFIED:
@@ -350,8 +341,7 @@ def refusal(found: VanishedResources, judged: Mapping[str, JudgedListing], *, wh
     count = len(found.who)
     if not whole or not all(each.readable for each in judged.values()):
         return "not all that GOCDB lists could be read"
-    empty = [name for name, each in judged.items() if not each.names]
-    if empty:
+    if empty := [name for name, each in judged.items() if not each.names]:
         return f"GOCDB lists no endpoint of {', '.join(empty)}"
     if count > most:
         return f"{count} are more than --max-removals {most}"

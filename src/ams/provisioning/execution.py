@@ -130,7 +130,6 @@ class CarryingOut:
 
     def _is_there(self, step: Step) -> bool:
         """Return whether the resource exists now; else another one has its identity, URL or name."""
-        found: Any
         if step.key.kind is ResourceKind.IDENTITY:
             found = self.ask(wire.list_bindings(step.key.project)).bindings
         elif step.key.kind is ResourceKind.ISSUER:
@@ -169,8 +168,7 @@ class CarryingOut:
     def _create_member(self, project: str, user: str, said: Fields) -> str:
         """Return the uuid of a new member. An unknown user is made, a known one added: refusals are audited."""
         roles = said["roles"]
-        is_there = self._is_user(user)
-        if not is_there:
+        if not (is_there := self._is_user(user)):
             with suppress(errors.AlreadyExists):
                 made = self._send(wire.create_member(project, user, roles, email=said.get("email") or None))
                 self._keep(made)
@@ -229,8 +227,7 @@ class CarryingOut:
             return
         if "ackDeadline" in said:
             self._send(wire.modify_ack_deadline(project, name, said["ackDeadline"]))
-        options = _parallel_options(said)
-        if options:
+        if options := _parallel_options(said):
             self._send(wire.update_subscription(project, name, msgspec.convert(options, wire.SubscriptionChanges)))
         if "access" in said:
             self._send(wire.modify_subscription_acl(project, name, said["access"]))
@@ -320,13 +317,11 @@ class CarryingOut:
             self._send(authn.create_binding(name, **said))
             return
         there = self.existing.fields.get(step.key, {})
-        changed = {each: value for each, value in said.items() if value != there.get(each)}
-        if changed:
+        if changed := {each: value for each, value in said.items() if value != there.get(each)}:
             self._send(authn.update_binding(name, authn.BindingFields(**changed)))
 
     def _publishers(self, step: Step, _parent: str, name: str, said: Fields) -> None:
-        users = [user for user in said["users"] if user not in self._outside]
-        if users:
+        if users := [user for user in said["users"] if user not in self._outside]:
             change_list(self._send, step.key, add=users)
 
     _consumers = _publishers
@@ -360,13 +355,12 @@ def secrets(fields: Fields) -> dict[str, Any]:
 
 def _secret(where: Mapping[str, str]) -> str:
     if "file" in where:
-        found = read_secret(where["file"], "secret")
-        if not found:
-            raise BadSettings(f"secret file {where['file']} is empty")
-        return found
-    found = environment().get(where["env"], "")
+        found, missing = read_secret(where["file"], "secret"), f"secret file {where['file']} is empty"
+    else:
+        found = environment().get(where["env"], "")
+        missing = f"the variable {where['env']}, which holds a secret, is not set"
     if not found:
-        raise BadSettings(f"the variable {where['env']}, which holds a secret, is not set")
+        raise BadSettings(missing)
     return found
 
 
@@ -415,8 +409,7 @@ def _is_so(there: Collection[str], add: Collection[str], remove: Collection[str]
 
 
 def _is_member(ask: Ask, project: str, user: str) -> bool:
-    try:
+    with suppress(errors.NotFound):
         ask(wire.get_member(project, user))
-    except errors.NotFound:
-        return False
-    return True
+        return True
+    return False

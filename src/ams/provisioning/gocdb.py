@@ -29,14 +29,12 @@ from ams.core.urls import without_credentials
 T = TypeVar("T")
 GocdbPage = tuple[Sequence[T], str]  # items, and the address of the next page: perhaps relative, empty on the last one
 
-_NEXT = "./meta/link[@rel='next']"
 TYPE, SITE = "{{service-type}}", "{{site}}"  # placeholders in an address
 MAX_BYTES = 64 * 1024 * 1024  # of one answer or file; ten times EGI's endpoints
 MAX_PAGES = 10_000
 CONNECT_SECONDS = 10.0
 SILENT_SECONDS = 60.0  # GOCDB makes long answers before it sends the first byte
 PAGE_SECONDS = 300.0
-_CHUNK = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,13 +125,16 @@ class Feed(AbstractContextManager["Feed"]):
 
     def _items(self, address: str, read: Callable[[bytes], GocdbPage[T]]) -> Iterator[T]:
         seen: set[str] = set()
-        while address:
-            if address in seen or len(seen) >= MAX_PAGES:
-                raise ServiceFailed(f"the pages of {_safe_address(address)} do not end")
+        while address not in seen and len(seen) < MAX_PAGES:
             seen.add(address)
             items, link = read(self._fetch(address) if _is_url(address) else _file(address))
             yield from items
-            address = _next_address(address, link)
+            if not link or not _is_url(address):
+                return
+            before, address = address, urljoin(address, link)
+            if urlsplit(address)[:2] != urlsplit(before)[:2]:  # it must not see our certificate
+                raise ServiceFailed(f"the next page of {_safe_address(before)} is on another host")
+        raise ServiceFailed(f"the pages of {_safe_address(address)} do not end")
 
     def _fetch(self, address: str) -> bytes:
         until = time.monotonic() + PAGE_SECONDS
@@ -142,7 +143,7 @@ class Feed(AbstractContextManager["Feed"]):
                 if answer.status_code != httpx.codes.OK:
                     raise ServiceFailed(f"{_safe_address(address)} answered {answer.status_code}")
                 body = bytearray()
-                for piece in answer.iter_bytes(_CHUNK):
+                for piece in answer.iter_bytes(64 * 1024):
                     body += piece
                     if len(body) > MAX_BYTES:
                         raise ServiceFailed(f"the answer of {_safe_address(address)} is larger than {MAX_BYTES} bytes")
@@ -159,9 +160,7 @@ class Feed(AbstractContextManager["Feed"]):
         proxy = proxy_to(address)
         if proxy not in self._clients:
             timeout = httpx.Timeout(SILENT_SECONDS, connect=CONNECT_SECONDS)
-            self._clients[proxy] = httpx.Client(
-                verify=self._trust, timeout=timeout, trust_env=False, proxy=proxy, follow_redirects=False
-            )
+            self._clients[proxy] = httpx.Client(verify=self._trust, timeout=timeout, trust_env=False, proxy=proxy)
         return self._clients[proxy]
 
 
@@ -173,16 +172,6 @@ def _file(path: str) -> bytes:
             return file.read()
     except OSError as error:
         raise ServiceFailed(f"{path}: {error.strerror}") from error
-
-
-def _next_address(address: str, link: str) -> str:
-    """Return the next page's address. Raises `ServiceFailed` for another host: it must not see our certificate."""
-    if not link or not _is_url(address):
-        return ""
-    there = urljoin(address, link)
-    if urlsplit(there)[:2] != urlsplit(address)[:2]:
-        raise ServiceFailed(f"the next page of {_safe_address(address)} is on another host")
-    return there
 
 
 def _safe_address(address: str) -> str:
@@ -199,17 +188,7 @@ def _trust(ca: str, cert: str, key: str) -> ssl.SSLContext:
     return context
 
 
-def read_endpoints(body: bytes) -> GocdbPage[Endpoint]:
-    """Read a page of `get_service_endpoint`; raise `ServiceFailed` for anything else."""
-    return _page(body, "SERVICE_ENDPOINT", _endpoint)
-
-
-def read_sites(body: bytes) -> GocdbPage[Site]:
-    """Read a page of `get_site`; raise `ServiceFailed` for anything else."""
-    return _page(body, "SITE", _site)
-
-
-def _page(body: bytes, tag: str, read: Callable[[Element], T]) -> GocdbPage[T]:
+def _page(tag: str, read: Callable[[Element], T], body: bytes) -> GocdbPage[T]:
     try:
         root = fromstring(body, forbid_dtd=True)
     except (ParseError, DefusedXmlException, ValueError, LookupError):  # the last two: of encodings
@@ -217,7 +196,7 @@ def _page(body: bytes, tag: str, read: Callable[[Element], T]) -> GocdbPage[T]:
     if root.tag != "results":  # GOCDB answers bad requests with <error> and 200
         said = " ".join((root.text or "").split())[:200]
         raise ServiceFailed(f"GOCDB answered <{root.tag[:40]}>{f': {said}' if said else ''}")
-    link = root.find(_NEXT)
+    link = root.find("./meta/link[@rel='next']")
     items = [read(element) for element in root.iterfind(tag)]
     return items, "" if link is None else link.get("href", "").strip()
 
@@ -240,3 +219,7 @@ def _site(element: Element) -> Site:
 
 def _text(element: Element, tag: str) -> str:
     return re.sub(r"[\r\n\t]+", " ", element.findtext(tag) or "").strip()
+
+
+read_endpoints, read_sites = partial(_page, "SERVICE_ENDPOINT", _endpoint), partial(_page, "SITE", _site)
+"""Read a page of `get_service_endpoint`, or of `get_site`; raise `ServiceFailed` for anything else."""

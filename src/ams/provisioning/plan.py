@@ -3,10 +3,11 @@
 A plan is pure, so its laws can be tested. It is idempotent: after it is carried out, a new plan is empty.
 """
 
+import contextlib
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 import msgspec
 
@@ -23,13 +24,10 @@ from ams.wire.projects import DESCRIPTOR
 
 T = TypeVar("T")
 _PAGE = 500  # resources per page
-_BINDING_FIELDS = ("host", "auth_identifier", "unique_key", "auth_type", "issuer")
-"""Fields of a binding with the same form in files and in the API."""
+_BINDING_FIELDS = ("host", "auth_identifier", "unique_key", "auth_type", "issuer")  # alike in files and in the API
 _FIXED_FIELDS = ("type", "filter", "enableMessageOrdering")  # fields of a subscription that never change
 _ORDER = list(ResourceKind)
-_REPLACED_KINDS = (ResourceKind.IDENTITY, ResourceKind.TOKEN)
-"""Kinds that cannot be altered, only removed and made again: all their fields are needed."""
-_IS_KEY = "is a key, which is made by ams token create --google-file and never declared: give the token another name"
+_REPLACED_KINDS = (ResourceKind.IDENTITY, ResourceKind.TOKEN)  # removed and made again, never altered
 _DIFFERS = {"expires_on": "another end", "rights": "other rights"}
 
 
@@ -61,14 +59,14 @@ def _step(key: ResourceKey, declared: Declared, existing: Existing, options: Pla
     if found is None:
         return Step(StepSign.ADD, key, wanted, owner)
     if KEY_ID in found:
-        raise bad(declared.places[key], f"{key} {_IS_KEY}")
+        said = "is a key, which is made by ams token create --google-file and never declared"
+        raise bad(declared.places[key], f"{key} {said}: give the token another name")
     changed = {
         name: value
         for name, value in wanted.items()
         if not _same(name, value, found.get(name)) or (options.set_secrets and name in SECRETS)
     }
-    impossible = _impossible(key.kind, changed, found, options)
-    if impossible:
+    if impossible := _impossible(key.kind, changed, found, options):
         raise bad(declared.places[key], f"{key} {impossible}")
     if changed and key.kind in _REPLACED_KINDS:
         changed = {**found, **wanted}
@@ -158,8 +156,7 @@ def _is_never_pruned(key: ResourceKey, fields: Fields, caller: str) -> bool:
     return key.kind is ResourceKind.ISSUER and fields.get("source") == OF_SETTINGS
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(NamedTuple):
     """A project of AMS, and a host of a service type on which certificates are bound."""
 
     project: str
@@ -211,8 +208,7 @@ class _State:
         bound = {fields["user"] for fields in bindings if "user" in fields}
         uuids = {}
         for name in sorted(bound):
-            user = self._call_or_none(wire.get_user(name))
-            if user:
+            if user := self._call_or_none(wire.get_user(name)):
                 uuids[name] = user.uuid
                 if ResourceKind.USER.key(name) not in self._declared.fields:
                     yield ResourceKind.USER.key(name), {}
@@ -228,8 +224,7 @@ class _State:
 
     def _user(self, key: ResourceKey) -> Iterator[tuple[ResourceKey, Fields]]:
         """Read a user, its bindings and tokens; a binding that a first login made counts only if it is declared."""
-        user = self._call_or_none(wire.get_user(key.name))
-        if not user:
+        if not (user := self._call_or_none(wire.get_user(key.name))):
             return
         yield key, _declared_fields(user, USER)
         if (user.name, ResourceKind.IDENTITY) in self._kinds:
@@ -246,19 +241,16 @@ class _State:
                 yield ResourceKind.TOKEN.key(token.name, user.name), said | key_id
 
     def _project(self, name: str) -> Iterator[tuple[ResourceKey, Fields]]:
-        project = self._call_or_none(wire.get_project(name))
-        if not project:
+        if not (project := self._call_or_none(wire.get_project(name))):
             return
         fields: dict[str, Any] = {"description": project.description, "retention": project.retention_seconds}
         strict = {} if project.strict_data is None else {"strictData": project.strict_data}
         yield ResourceKind.PROJECT.key(name), fields | strict | {"quotas": dict(project.quotas)}
-        readers = {
-            ResourceKind.MEMBER: self._members,
-            ResourceKind.SCHEMA: self._schemas,
-            ResourceKind.TOPIC: self._topics,
-            ResourceKind.SUBSCRIPTION: self._subscriptions,
-        }
-        for kind, read in readers.items():
+        readers = (
+            (ResourceKind.MEMBER, self._members), (ResourceKind.SCHEMA, self._schemas),
+            (ResourceKind.TOPIC, self._topics), (ResourceKind.SUBSCRIPTION, self._subscriptions),
+        )  # fmt: skip
+        for kind, read in readers:
             if (name, kind) in self._kinds:
                 yield from read(name)
 
@@ -283,21 +275,20 @@ class _State:
     def _subscriptions(self, project: str) -> Iterator[tuple[ResourceKey, Fields]]:
         for subscription in self._items("subscriptions", functools.partial(wire.list_subscriptions, project)):
             key = ResourceKind.SUBSCRIPTION.key(short_name(subscription.name), project)
-            retry, letters = subscription.retry_policy, subscription.dead_letter_policy
+            letters = subscription.dead_letter_policy
             dead_letter_topic = {"deadLetterTopic": short_name(letters.dead_letter_topic)} if letters else {}
-            expiry = subscription.expiration_policy
             fields = {
                 "topic": short_name(subscription.topic),
                 "ackDeadline": subscription.ack_deadline_seconds,
                 "push": subscription.push_config,
                 "type": subscription.type or ORDERED,
-                "retryPolicy": msgspec.to_builtins(retry) if retry else {},
-                "deadLetterPolicy": {**(msgspec.to_builtins(letters) if letters else {}), **dead_letter_topic},
+                "retryPolicy": msgspec.to_builtins(subscription.retry_policy) or {},
+                "deadLetterPolicy": (msgspec.to_builtins(letters) or {}) | dead_letter_topic,
                 "filter": subscription.filter,
                 "enableMessageOrdering": subscription.enable_message_ordering,
                 "enableExactlyOnceDelivery": subscription.enable_exactly_once_delivery,
                 "retainAckedMessages": subscription.retain_acked_messages,
-                "expirationPolicy": msgspec.to_builtins(expiry) if expiry else {},
+                "expirationPolicy": msgspec.to_builtins(subscription.expiration_policy) or {},
                 "messageRetentionDuration": subscription.message_retention_duration,
             }
             yield key, fields | self._access(key, wire.get_subscription_acl)
@@ -332,20 +323,16 @@ class _State:
         return list(self._items("users", functools.partial(wire.list_members, project, details=True)))
 
     def _items(self, name: str, call: Callable[..., Call[Any]]) -> Iterator[Any]:
-        token = ""
-        while True:
-            page = self._ask(call(page_size=_PAGE, page_token=token))
+        page = self._ask(call(page_size=_PAGE, page_token=""))
+        yield from getattr(page, name)
+        while page.next_page_token:
+            page = self._ask(call(page_size=_PAGE, page_token=page.next_page_token))
             yield from getattr(page, name)
-            token = page.next_page_token
-            if not token:
-                return
 
     def _call_or_none(self, call: Call[T]) -> T | None:
-        try:
-            found: T = self._ask(call)
-        except NotFound:
-            return None
-        return found
+        with contextlib.suppress(NotFound):
+            return cast("T", self._ask(call))
+        return None
 
 
 def find_target(ask: Ask, project: str, service_type: str, host: str, service_uuid: str) -> Target:

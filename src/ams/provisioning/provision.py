@@ -112,8 +112,7 @@ def _note_failures(
 ) -> None:
     owners = {str(each.endpoint): each for each in served}
     for step, text in failures:
-        owner = owners.get(step.owner)
-        if owner is None:
+        if (owner := owners.get(step.owner)) is None:
             report.faults.append(f"{words(step)}: {text}")
         else:
             report.failed.append(endpoints.LeftOut(owner.endpoint, endpoints.Reason.FAILED, f"{words(step)}: {text}"))

@@ -64,7 +64,8 @@ async def follow_service(url: str, *names: str) -> AsyncIterator[FollowedService
 
 @pytest.fixture
 def _frequent_polls(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(selection.ByProfile.__init__, "__defaults__", (0.1, 0.3))
+    monkeypatch.setattr(selection, "PROFILE_INTERVAL_SECONDS", 0.1)
+    monkeypatch.setattr(selection, "ACTIVATION_SECONDS", 0.3)
 
 
 @pytest.mark.parametrize("leases", ["unknown", "forbidden"])

@@ -9,7 +9,6 @@ import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 
@@ -23,7 +22,6 @@ MANIFEST = "backup.json"
 FORMAT = 1  # version of the manifest's format
 DRAFT_SUFFIX = ".partial"  # suffix of the folder of an unfinished backup
 SYNC_SLICE_BYTES = 2 << 20  # bytes for each sync: more would delay the service's own syncs
-PAGES_PER_STEP = 512
 LOCK_SECONDS = 10  # wait for another process's lock on a database
 
 
@@ -53,34 +51,18 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         return sum(each.bytes for each in self.files)
 
 
-class DatabaseCopy:
-    """One state of a SQLite database, kept while others write to it."""
-
-    def __init__(self, path: str) -> None:
-        self._connection = connect(path)
-        self._connection.execute("BEGIN")
-        self._connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-
-    def scalar(self, query: str) -> object:
-        """Return a single value of this state."""
-        row = self._connection.execute(query).fetchone()
-        return row[0] if row else None
-
-    def write_to(self, path: str, get_on: Callable[[], None]) -> None:
-        """Write the state as a new database; `get_on` is called after each part."""
-        make_private(path)
-        with closing(connect(path)) as target:
-            self._connection.backup(target, pages=PAGES_PER_STEP, progress=lambda *_: get_on())
-
-    def close(self) -> None:
-        """Release the state."""
-        self._connection.close()
-
-
 def connect(path: str) -> sqlite3.Connection:
     """Open an existing database; the caller controls its transactions."""
     uri = Path(path).absolute().as_uri() + "?mode=rw"
     return sqlite3.connect(uri, uri=True, isolation_level=None, timeout=LOCK_SECONDS, check_same_thread=False)
+
+
+def snapshot_database(path: str) -> sqlite3.Connection:
+    """Open a database in its present state, which the connection keeps while others write to it."""
+    connection = connect(path)
+    connection.execute("BEGIN")
+    connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    return connection
 
 
 @contextlib.contextmanager
@@ -118,9 +100,13 @@ def copy_file(
     return BackupEntry(name, copied, digest.hexdigest())
 
 
-def entry_of(folder: str, name: str) -> BackupEntry:
-    """Sync an existing file and return its entry."""
-    with open(os.path.join(folder, name), "rb+") as file:
+def copy_database(snapshot: sqlite3.Connection, folder: str, name: str, get_on: Callable[[], None]) -> BackupEntry:
+    """Copy a snapshot durably to `folder`/`name`, and return its entry; `get_on` is called after each part."""
+    path = os.path.join(folder, name)
+    make_private(path)
+    with closing(connect(path)) as target:
+        snapshot.backup(target, pages=512, progress=lambda *_: get_on())
+    with open(path, "rb+") as file:
         digest = hashlib.file_digest(file, "sha256")
         os.fsync(file.fileno())
         return BackupEntry(name, file.tell(), digest.hexdigest())
@@ -181,45 +167,34 @@ def draft(target: str) -> Iterator[str]:
         os.close(lock)
 
 
-class RestoreResult(NamedTuple):
-    """A restored data folder."""
-
-    folder: str
-    manifest: Manifest
-    report: FolderReport  # check of the new folder
-
-
-def restore(backup: str, data: str) -> RestoreResult:
+def restore(backup: str, data: str) -> tuple[Manifest, FolderReport]:
     """Restore a backup into the folder `data`, which must be new or empty; blocking.
 
-    Raises `Unusable` with one line, `Damaged` if a file of the backup differs from its checksum. A failed or killed
-    restore leaves a mark in the folder, so no service starts in it; another restore may.
+    Returns its manifest, and a check of the new folder. Raises `Unusable` with one line, `Damaged` if a file of the
+    backup differs from its checksum. A failed or killed restore leaves a mark in the folder, so no service starts in
+    it; another restore may.
     """
     backup, data = os.path.abspath(backup), os.path.abspath(data)
     made = read_manifest(backup)
     if made.layout != VERSION:
         raise Unusable(f"{backup} holds layout {made.layout!r}, this program reads {VERSION!r}; upgrade it")
     try:
-        _make_empty(data)
+        if is_in_use(data):
+            raise Unusable(f"data folder {data} is in use by another process; name a new folder with --data")
+        Disk().make_folder(data)
+        if is_being_restored(data):
+            _clear(data)
+        elif os.listdir(data):
+            raise Unusable(f"{data} is not empty; name a new folder with --data")
+        write_whole(Disk(), os.path.join(data, RESTORING), b"")
+        Disk().sync_folder(os.path.dirname(data))
         _fill(backup, data, made)
         report = check_folder(data)
         Disk().unlink(os.path.join(data, RESTORING))  # from here on a service may start in the folder
         Disk().sync_folder(data)
     except OSError as error:
         raise Unusable(f"{data} could not be restored: {error.strerror}; no service takes it as it is") from error
-    return RestoreResult(data, made, report)
-
-
-def _make_empty(data: str) -> None:
-    if is_in_use(data):
-        raise Unusable(f"data folder {data} is in use by another process; name a new folder with --data")
-    Disk().make_folder(data)
-    if is_being_restored(data):
-        _clear(data)
-    elif os.listdir(data):
-        raise Unusable(f"{data} is not empty; name a new folder with --data")
-    write_whole(Disk(), os.path.join(data, RESTORING), b"")
-    Disk().sync_folder(os.path.dirname(data))
+    return made, report
 
 
 def _fill(backup: str, data: str, made: Manifest) -> None:

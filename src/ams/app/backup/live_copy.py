@@ -21,7 +21,7 @@ import sqlite3
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import msgspec
 
@@ -34,19 +34,17 @@ from ams.storage.files import NEW, Disk, write_whole
 from ams.storage.folder import MARKER, VERSION, Folder, is_in_use, is_ours
 from ams.storage.log.embedded import LogFile, parts_in
 
+# Files that grant access by themselves; left out on demand.
 SECRETS = ("token.key", "admin.token", "server.key", "authn.key", "authn.seal", "authn-tls/server.key")
-"""Files that grant access by themselves; left out on demand."""
-_TOKEN_KEY = SECRETS[0]
 _SKIPPED_FILES = ("lock", "authn.lock", "reserve", "authn-reserve", SOCKET, MARKER, files.MANIFEST)
 _DATABASE = "registry.db"
 _AUTHN_DATABASE, _AUTHN_TLS = "authn.db", "authn-tls"  # of the certificate service, if it uses the folder too
 
 
-@dataclass(frozen=True, slots=True)
-class _Moment:
+class _Moment(NamedTuple):
     time: Milliseconds
-    registry: files.DatabaseCopy
-    authn: files.DatabaseCopy | None  # the certificate service's, of another moment
+    registry: sqlite3.Connection
+    authn: sqlite3.Connection | None  # the certificate service's, of another moment
     parts: Sequence[LogFile]
 
 
@@ -104,17 +102,16 @@ def _moment(folder: Folder, source: KeptFiles | None, clock: Clock) -> Iterator[
     with contextlib.ExitStack() as held:
         with files.lock_database(folder.registry):
             parts = source.parts() if source else parts_in(folder.log)
-            registry = held.enter_context(closing(files.DatabaseCopy(folder.registry)))
+            registry = held.enter_context(closing(files.snapshot_database(folder.registry)))
         authn = folder.place(_AUTHN_DATABASE)
-        beside = held.enter_context(closing(files.DatabaseCopy(authn))) if os.path.exists(authn) else None
+        beside = held.enter_context(closing(files.snapshot_database(authn))) if os.path.exists(authn) else None
         yield _Moment(clock.wall(), registry, beside, parts)
 
 
 def _check_room(folder: Folder, moment: _Moment, path: str) -> None:
     needed = 0
-    for part in moment.parts:
-        path_of_part = os.path.join(folder.log, part.name)
-        needed += os.path.getsize(path_of_part) if part.length is None else part.length
+    for name, length in moment.parts:
+        needed += os.path.getsize(os.path.join(folder.log, name)) if length is None else length
     databases = (_DATABASE, _AUTHN_DATABASE) if moment.authn else (_DATABASE,)
     needed += sum(os.path.getsize(folder.place(name)) for name in databases)
     free = Disk().free_bytes(path)
@@ -128,24 +125,19 @@ def _copy(folder: Folder, source: KeptFiles | None, moment: _Moment, path: str, 
     entries: list[files.BackupEntry] = []
     for name, snapshot in ((_DATABASE, moment.registry), (_AUTHN_DATABASE, moment.authn)):
         if snapshot is not None:
-            snapshot.write_to(os.path.join(path, name), get_on)
-            entries.append(files.entry_of(path, name))
+            entries.append(files.copy_database(snapshot, path, name, get_on))
     for part in moment.parts:
         name = os.path.join("log", part.name)
         entries.append(files.copy_file(os.path.join(folder.log, part.name), path, name, part.length, get_on))
     entries += _copy_others(folder, get_on, path, with_key)
     if source:
         source.confirm()
+    [registry_version] = moment.registry.execute("SELECT version_num FROM alembic_version").fetchone()
     made = files.Manifest(
-        format=files.FORMAT,
-        ams=__version__,
-        layout=VERSION,
-        registry=str(moment.registry.scalar("SELECT version_num FROM alembic_version")),
-        taken=publish_time(moment.time),
-        taken_ms=moment.time,
-        token_key=any(each.name == _TOKEN_KEY for each in entries),
-        files=entries,
-    )
+        format=files.FORMAT, ams=__version__, layout=VERSION, registry=registry_version,
+        taken=publish_time(moment.time), taken_ms=moment.time,
+        token_key=any(each.name == "token.key" for each in entries), files=entries,
+    )  # fmt: skip
     write_whole(Disk(), os.path.join(path, files.MANIFEST), msgspec.json.format(msgspec.json.encode(made), indent=1))
     files.sync_folders(path)
     write_whole(Disk(), os.path.join(path, MARKER), f"{VERSION}\n".encode())

@@ -106,11 +106,8 @@ class _Exporting:
         places, found = await self._cursors.places(), {}
         for each in await self._registry.subscriptions.all():
             place, topic = places.get(each.id), topics.get((each.project_id, each.topic))
-            if place is None:  # a detached subscription has no position
-                found[each.id] = CursorPosition(0, 0)
-                continue
-            lost = await self._cursors.lost_messages(each.id, {})
-            if place.topic != topic:
+            lost = await self._cursors.lost_messages(each.id, {}) if place else 0
+            if place is None or place.topic != topic:  # a detached subscription has no position
                 found[each.id] = CursorPosition(0, lost)
                 continue
             progress = await self._cursors.progress(each.id)

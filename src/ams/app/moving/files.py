@@ -15,7 +15,6 @@ from ams.storage.export_format import AnyLine, decode_line
 MAX_LINE = 256 << 20  # bytes of a line; longer ones are not of an export
 STANDARD = "-"
 _GZIP_SUFFIX = ".gz"
-_GZIP_LEVEL = 3  # higher levels are far slower, and compress base64 little more
 
 
 @contextlib.contextmanager
@@ -34,8 +33,8 @@ def writing(path: str) -> Iterator[IO[bytes]]:
         raise Unusable(f"{path}: {error.strerror}") from error
     try:
         with os.fdopen(handle, "wb") as raw:
-            if path.endswith(_GZIP_SUFFIX):
-                with gzip.GzipFile(filename="", mode="wb", compresslevel=_GZIP_LEVEL, fileobj=raw) as file:
+            if path.endswith(_GZIP_SUFFIX):  # higher levels are far slower, and compress base64 little more
+                with gzip.GzipFile(filename="", mode="wb", compresslevel=3, fileobj=raw) as file:
                     yield cast("IO[bytes]", file)
             else:
                 yield raw
@@ -59,11 +58,7 @@ def reading(path: str) -> Iterator[IO[bytes]]:
     except OSError as error:
         raise Unusable(f"{path}: {error.strerror}") from error
     with os.fdopen(handle, "rb") as raw:
-        if path.endswith(_GZIP_SUFFIX):
-            with gzip.GzipFile(mode="rb", fileobj=raw) as file:
-                yield cast("IO[bytes]", file)
-        else:
-            yield raw
+        yield cast("IO[bytes]", gzip.GzipFile(mode="rb", fileobj=raw)) if path.endswith(_GZIP_SUFFIX) else raw
 
 
 def lines(file: IO[bytes], path: str) -> Iterator[tuple[int, AnyLine]]:

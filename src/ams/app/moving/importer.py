@@ -28,7 +28,6 @@ from ams.storage.registry.export import ImportedCursor, Loaded, Name, RegistryIm
 T = TypeVar("T")
 _MESSAGES_PER_LOAD = 2000
 _BYTES_PER_LOAD = 1 << 20  # loaded at once
-NO_OFFSETS: Mapping[str, int] = {}
 _CONCURRENT_CREATIONS = 1000  # logs and cursors created concurrently, to share commits
 
 
@@ -84,8 +83,7 @@ class _Importing:
             elif isinstance(line, Lost):
                 lost = line.messages
         # A registry that does not know the other topics would drop their messages.
-        others = await self._log.topics() - {each.topic for each in logs.values()}
-        if others:
+        if others := await self._log.topics() - {each.topic for each in logs.values()}:
             raise Unusable(
                 f"the log holds topics that are not in the file ({len(others)}), of a registry that was lost or of"
                 " another import: import into a new installation"
@@ -144,12 +142,9 @@ class _Importing:
 
 
 async def fill(
-    target: Installation,
-    lines: Iterable[Line],
-    logs: Mapping[Name, Loaded],
-    lost: int = 0,
-    handed: Mapping[str, int] = NO_OFFSETS,
-) -> None:
+    target: Installation, lines: Iterable[Line], logs: Mapping[Name, Loaded], lost: int = 0,
+    handed: Mapping[str, int] | None = None,
+) -> None:  # fmt: skip
     """Store all registry records in an empty registry, in one transaction, after everything they refer to.
 
     `lines` are an export without its messages, and `logs` the topics with stored messages. `lost`: lost messages of
@@ -164,7 +159,7 @@ async def fill(
 
     async def place(placed: ImportedCursor) -> None:
         topic, offset = (NO_TOPIC, 0) if placed.topic is None else (placed.topic, placed.offset)
-        given = Offset(handed.get(placed.subscription, 0))
+        given = Offset((handed or {}).get(placed.subscription, 0))
         await target.cursors.create(placed.subscription, topic, Offset(offset), placed.lost, given)
         if placed.done and placed.topic is not None:
             await target.cursors.restore(placed.subscription, topic, Offset(offset), bitmap_of(placed.done))

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from datetime import date
-from typing import Any, NamedTuple
+from typing import Any
 
 from ams.core import push_config
 from ams.core.ack_ids import MIN_ACK_DEADLINE
@@ -28,23 +28,9 @@ from ams.storage.registry.logins import issuer_on
 
 Name = tuple[str, str]  # of something in a project: the project's name and its own
 
-_SINGLE_LINES = (export.Header, export.Lost, export.End)
-_LEFT_OUT_TEXT = "left out"  # placeholder for an issuer's secret in a file without secrets
 _USER_FIELDS = ("user", "created_by", "modified_by")  # names of users on earlier lines
 MAX_SPAN_MESSAGES = 2**32  # from a subscription's offset to its last acknowledged message: more would take gigabytes
 MAX_SECRETS = 2  # of a push subscription: the current one and, for a while, the previous one
-
-
-class _Log(NamedTuple):
-    number: int  # of its line
-    id: str | None
-
-
-class _Rule(NamedTuple):
-    place: int  # in the order of kinds
-    check: Callable[[Any], None]
-    has_identity: bool  # of its own; that of a topic may be its log's
-    users: list[str]  # its fields that name users
 
 
 class LineRules:
@@ -56,7 +42,7 @@ class LineRules:
         self._with_secrets = True  # True: the file says that it has secrets
         self._place = -1
         self._number = 0
-        self._logs: dict[Name, _Log] = {}
+        self._logs: dict[Name, tuple[int, str | None]] = {}  # of topics without a line: number of its line, and its id
         self._ends: dict[Name, int] = {}
         self._log: Name | None = None  # the log of the current messages
         self._end = self._time = 0
@@ -69,12 +55,13 @@ class LineRules:
             {export.Registration: self._registration}, {export.NamedToken: self._named_token},
             {export.Binding: self._binding}, {export.Issuer: self._issuer}, {export.End: self._finish},
         )  # fmt: skip
-        self._rules: dict[type[Line], _Rule] = {}
+        # By kind: place in the order, check, whether it has an identity of its own, and fields that name users.
+        self._rules: dict[type[Line], tuple[int, Callable[[Any], None], bool, list[str]]] = {}
         for place, checks in enumerate(order):
             for each, check in checks.items():
                 fields = each.__struct_fields__
                 has_identity = "id" in fields and each not in (export.Log, export.Topic)
-                self._rules[each] = _Rule(place, check, has_identity, [name for name in _USER_FIELDS if name in fields])
+                self._rules[each] = place, check, has_identity, [name for name in _USER_FIELDS if name in fields]
 
     def see(self, line: AnyLine, number: int) -> None:
         """Validate the next line."""
@@ -89,7 +76,7 @@ class LineRules:
                 raise InvalidInput(f"a line of kind {kind(line)} may not stand here: kinds have an order")
             self._place = place
             self._leave_log()
-        elif isinstance(line, _SINGLE_LINES):
+        elif isinstance(line, export.Header | export.Lost | export.End):
             raise InvalidInput(f"a second line of kind {kind(line)}")
         for field in users:
             self._known_user(getattr(line, field))
@@ -110,7 +97,7 @@ class LineRules:
         if name in self._logs:
             raise InvalidInput(f"a second log of topic {line.topic} of project {line.project}")
         self._identity("topic", line.id)
-        self._logs[name] = _Log(self._number, line.id)
+        self._logs[name] = self._number, line.id
         self._log, self._end, self._time = name, line.first, 0
 
     def _message(self, line: export.Message) -> None:
@@ -130,12 +117,9 @@ class LineRules:
             self._log = None
 
     def _user(self, line: export.User) -> None:
-        name = ("user", checked_name("user", line.name))
-        if name in self._seen:
-            raise InvalidInput(f"a second user {line.name}")
+        self._once(f"a second user {line.name}", "user", checked_name("user", line.name))
         if line.token:
             self._once("a token that another user has", "token", hash(line.token))
-        self._seen.add(name)
 
     def _project(self, line: export.Project) -> None:
         self._once(f"a second project {line.name}", "project", checked_name("project", line.name))
@@ -157,11 +141,11 @@ class LineRules:
 
     def _topic(self, line: export.Topic) -> None:
         self._new_in_project("topic", line.project, line.name)
-        log = self._logs.pop((line.project, line.name), None)
-        if log is None:
+        number, identity = self._logs.pop((line.project, line.name), (0, None))
+        if not number:
             self._identity("topic", line.id)
-        elif line.id is not None and line.id != log.id:
-            raise InvalidInput(f"another id than the log's on line {log.number}")
+        elif line.id is not None and line.id != identity:
+            raise InvalidInput(f"another id than the log's on line {number}")
         if line.schema is not None and ("schema", line.project, line.schema) not in self._seen:
             raise InvalidInput(f"schema {line.schema} is not on any line before")
         first, last = line.first_revision, line.last_revision
@@ -187,8 +171,7 @@ class LineRules:
         check_options(line.parallel)
         if line.ack_deadline_seconds < MIN_ACK_DEADLINE:
             raise InvalidInput(f"ack_deadline_seconds of a parallel subscription is {MIN_ACK_DEADLINE} or more")
-        letters = line.parallel.dead_letter_policy
-        if letters is not None:
+        if (letters := line.parallel.dead_letter_policy) is not None:
             checked_resource_name("dead letter topic", letters.topic)
 
     def _snapshot(self, line: export.Snapshot) -> None:
@@ -218,15 +201,15 @@ class LineRules:
     def _issuer(self, line: export.Issuer) -> None:
         known = issuer_on(line)
         if not self._with_secrets and not known.client_secret:
-            known = replace(known, client_secret=_LEFT_OUT_TEXT)
+            known = replace(known, client_secret="left out")  # noqa: S106 - stands for the secret
         # Several may be asked about opaque tokens: those in the settings may have replaced one.
         checked_issuer(known)
         self._once(f"a second issuer {line.name}", "issuer", line.name)
         self._once("a url that another issuer has", "url", line.url)
 
     def _finish(self, line: export.End) -> None:
-        for (project, topic), log in self._logs.items():
-            raise InvalidInput(f"topic {topic} of project {project}, whose log is on line {log.number}, has no line")
+        for (project, topic), (number, _) in self._logs.items():
+            raise InvalidInput(f"topic {topic} of project {project}, whose log is on line {number}, has no line")
         stated, seen = line.counts, self.counts
         if dict(stated) != dict(seen):
             kinds = sorted(each for each in stated.keys() | seen.keys() if stated.get(each, 0) != seen[each])
@@ -268,9 +251,8 @@ class LineRules:
         last = offset
         for begin, after in done:
             if not last <= begin < after:
-                raise InvalidInput(
-                    f"done from {begin} to {after}: ranges go upwards from the offset, and are not empty"
-                )
+                why = "ranges go upwards from the offset, and are not empty"
+                raise InvalidInput(f"done from {begin} to {after}: {why}")
             last = after
         if last - offset > MAX_SPAN_MESSAGES:
             raise InvalidInput(f"done to {last}: more than {MAX_SPAN_MESSAGES} messages after the offset")

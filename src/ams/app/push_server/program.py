@@ -5,6 +5,7 @@ import random
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from typing import NamedTuple
 
 import structlog
 
@@ -15,15 +16,14 @@ from ams.app.push_server.upstream import HttpHandOuts, HttpUpstream, LongPoller,
 from ams.client import AsyncClient
 from ams.core.clock import SystemClock
 from ams.core.supervisor import Supervisor, run_until_stopped
-from ams.core.telemetry import Figure, background_failures, figure, metrics_of
-from ams.http.operations import Operations, serve_operations
+from ams.core.telemetry import Figure, background_failures, figure
+from ams.http.operations import ProgramState, serve_operations
 from ams.outgoing.address_guard import Guard, networks, trust
 from ams.push import report
 from ams.push.report import DeliveryTally
 from ams.push.sender import HttpSender
 from ams.push.workers import Workers
-from ams.web.listener import Listener, connection_counters, connection_gauges
-from ams.web.server import listen, url_of
+from ams.web.listener import connection_counters, connection_gauges
 from ams.wire.push import WorkerState
 
 DRAIN_SECONDS = 10.0  # for deliveries in flight at a stop (push contract 15, P8)
@@ -32,40 +32,29 @@ STOP_SECONDS = DRAIN_SECONDS + 4  # limit of a stop; then the process is ended, 
 logger = structlog.get_logger("ams.push_server")
 
 
-@dataclass(slots=True)
-class PushFigures:
-    """Source of the operations port. `states` is None until the workers exist."""
+@dataclass
+class PushState(ProgramState):
+    """State of the push server for the operations port. `states` is None until the workers exist."""
 
-    condition: Condition
-    supervisor: Supervisor = field(default_factory=Supervisor)
+    condition: Condition = field(kw_only=True)
     states: Callable[[], Mapping[str, WorkerState]] | None = None
     tally: DeliveryTally = field(default_factory=lambda: DeliveryTally(by_path=True))
-    listeners: list[Listener] = field(default_factory=list)
-    draining: bool = False
 
-    def why_not_ready(self) -> str | None:
-        """Return why this server is not ready, or None."""
-        if self.supervisor.failure:
-            return self.supervisor.failure
-        if self.draining:
-            return "stopping"
+    def trouble(self) -> str | None:
         return None if self.condition.is_ok else self.condition.text or "starting"
 
     def gauges(self) -> Iterator[Figure]:
-        """Yield the gauges."""
         yield figure("ams_push_service_reachable", "1 while the service answers.", self.condition.is_ok)
         yield from report.gauges(self.states() if self.states else {}, by_path=True)
         yield from connection_gauges("ams_push", self.listeners)
 
     def counters(self) -> Iterator[Figure]:
-        """Yield the counters."""
         yield from report.counters(self.tally)
         yield background_failures(self.supervisor.survived)
         yield from connection_counters("ams_push", self.listeners)
 
 
-@dataclass(frozen=True, slots=True)
-class RunningPushServer:
+class RunningPushServer(NamedTuple):
     """A push server that answers."""
 
     address: str
@@ -77,15 +66,12 @@ async def running(settings: PushSettings, supervisor: Supervisor) -> AsyncIterat
     """Deliver and answer until the block ends, then stop: calls, deliveries in flight, connections."""
     chance = random.Random()  # noqa: S311  # for retry delays
     condition = Condition(OK if settings.skip_subs_load else STARTING_TEXT)
-    figures = PushFigures(condition, supervisor)
+    state = PushState(supervisor, condition=condition)
     guard, trusted = Guard(networks(settings.push_allow, "push_allow")), trust(settings.push_ca_file, "push_ca_file")
     async with contextlib.AsyncExitStack() as stack:
-        aside = stack.enter_context(contextlib.closing(listen(settings.ops_host, settings.ops_port, "operations port")))
-        operations = Operations(figures.why_not_ready, metrics_of(figures))
-        figures.listeners.append(await stack.enter_async_context(serve_operations(aside, operations)))
-        client = await stack.enter_async_context(
-            AsyncClient(settings.endpoint, settings.token, ca=settings.ca or None, retry=None)
-        )
+        operations_url = await stack.enter_async_context(serve_operations(settings.ops_host, settings.ops_port, state))
+        client = AsyncClient(settings.endpoint, settings.token, ca=settings.ca or None, retry=None)
+        await stack.enter_async_context(client)
         waiting = LongPoller(client, chance)
         stack.push_async_callback(waiting.close)
         sender = HttpSender(guard, trusted)
@@ -93,24 +79,23 @@ async def running(settings: PushSettings, supervisor: Supervisor) -> AsyncIterat
         hand_outs = HttpHandOuts(client, waiting, Poller(chance))
         stack.push_async_callback(hand_outs.close)
         upstream = HttpUpstream(client, waiting, hand_outs)
-        workers = Workers(upstream, sender, SystemClock(), random.random, tally=figures.tally)
-        figures.states = workers.states
+        workers = Workers(upstream, sender, SystemClock(), random.random, tally=state.tally)
+        state.states = workers.states
         follower = Follower(client, workers, condition, random=chance, loads=not settings.skip_subs_load)
         address = await stack.enter_async_context(listening(settings, follower, condition))
         await follower.start(supervisor)
         try:
-            yield RunningPushServer(address, url_of("http", aside))
+            yield RunningPushServer(address, operations_url)
         finally:
-            figures.draining = True
+            state.draining = True
             await follower.stop(DRAIN_SECONDS)
 
 
 async def serve(settings: PushSettings) -> None:
     """Serve until SIGTERM or SIGINT. Prints `ready HOST:PORT` when calls can come. Raises `PartFailed`."""
     supervisor = Supervisor()
-    run = await run_until_stopped(
-        running(settings, supervisor), partial(_announce, settings), supervisor, logger, stop_seconds=STOP_SECONDS
-    )
+    program, announce = running(settings, supervisor), partial(_announce, settings)
+    run = await run_until_stopped(program, announce, supervisor, logger, stop_seconds=STOP_SECONDS)
     if run is not None:
         logger.info("stopped")
         supervisor.check()

@@ -38,9 +38,7 @@ logger = structlog.get_logger("ams.push_server")
 
 OK = "ok"
 STARTING_TEXT = ""
-NO_WORKER_TEXT = "Could not retrieve push worker user"
-"""The contract's text: the service is down, or does not answer who the worker is."""
-
+NO_WORKER_TEXT = "Could not retrieve push worker user"  # the service is down, or does not say who the worker is
 MAX_FAILURES, MIN_SUCCESSES = (3, 2)  # consecutive failures until unhealthy, and successes until healthy again
 
 PROFILE_INTERVAL_SECONDS = 60.0  # between two reads, a tenth more or less
@@ -58,8 +56,7 @@ class Condition:
         self.changed = asyncio.Event()
         """Set at the next change of the text. Read it before the text, or a change in between is missed."""
         self._was_ok = text == OK
-        self._missed = 0
-        self._hit = 0
+        self._missed = self._hit = 0
 
     @property
     def is_ok(self) -> bool:
@@ -118,9 +115,8 @@ class Follower:
         self, client: AsyncClient, workers: Workers, condition: Condition, *, random: random.Random, loads: bool = True
     ) -> None:
         self.workers, self.way = workers, ByActivation(workers)
-        self._client, self._condition, self._random = client, condition, random
+        self._client, self._condition, self._random, self._loads = client, condition, random, loads
         self._holder = f"push-{uuid.uuid4()}"
-        self._loads = loads
         self._task: asyncio.Task[None] | None = None
 
     async def start(self, supervisor: Supervisor) -> None:
@@ -171,9 +167,8 @@ class ByLeases(ByActivation):
     ) -> None:
         super().__init__(workers)
         self._client = client
-        self._holding = Holding(
-            workers, self._ask, random, holder=holder, reached=condition.note_success, missed=condition.note_failure
-        )
+        reached, missed = condition.note_success, condition.note_failure
+        self._holding = Holding(workers, self._ask, random, holder=holder, reached=reached, missed=missed)
         self._targets: Sequence[Target] = ()
         self._version = ""
 
@@ -225,18 +220,11 @@ def _target(leased: wire.PushTarget) -> Target | None:
     if google is not None:
         config = replace(config, google=GoogleForm(google.wrapped, google.write_metadata, google.service_account))
     return Target(
-        path=leased.name,
-        topic=leased.topic,
-        config=config,
-        ack_deadline_seconds=leased.ack_deadline_seconds,
-        secrets=tuple(leased.secrets),
-        id=leased.id,
-        revision=leased.revision,
-        topic_id=leased.topic_id,
-        is_parallel=leased.parallel is True,
+        leased.name, leased.topic, config, leased.ack_deadline_seconds, secrets=tuple(leased.secrets), id=leased.id,
+        revision=leased.revision, topic_id=leased.topic_id, is_parallel=leased.parallel is True,
         counts_attempts=google is not None and google.counts_attempts,
         identity_token=google.identity_token if google is not None else "",
-    )
+    )  # fmt: skip
 
 
 class _Membership(msgspec.Struct):
@@ -251,18 +239,9 @@ class _Profile(msgspec.Struct):
 class ByProfile(ByActivation):
     """Reads the worker's profile, and delivers its subscriptions."""
 
-    def __init__(
-        self,
-        client: AsyncClient,
-        workers: Workers,
-        condition: Condition,
-        random: random.Random,
-        seconds: float = PROFILE_INTERVAL_SECONDS,
-        activation_seconds: float = ACTIVATION_SECONDS,
-    ) -> None:
+    def __init__(self, client: AsyncClient, workers: Workers, condition: Condition, random: random.Random) -> None:
         super().__init__(workers)
-        self._client, self._condition, self._random, self._seconds = client, condition, random, seconds
-        self._activation_seconds = activation_seconds
+        self._client, self._condition, self._random = client, condition, random
         self._pauses = Pauses(UNREACHED, random.random)
         self._read: dict[str, Target] = {}
         self._activations: dict[str, tuple[float, Target | None]] = {}
@@ -299,13 +278,13 @@ class ByProfile(ByActivation):
             self._condition.note_success()
             if was_away:
                 return
-            await self._pause(self._seconds if is_whole else self._seconds / 6)
+            await self._pause(PROFILE_INTERVAL_SECONDS if is_whole else PROFILE_INTERVAL_SECONDS / 6)
 
     async def _pause(self, seconds: float) -> None:
         loop = asyncio.get_running_loop()
         until = loop.time() + seconds * self._random.uniform(0.9, 1.1)
         while True:
-            settled = [moment + self._activation_seconds for moment, _ in self._activations.values()]
+            settled = [moment + ACTIVATION_SECONDS for moment, _ in self._activations.values()]
             left = min([until, *settled]) - loop.time()
             if left <= 0:
                 return
@@ -320,7 +299,7 @@ class ByProfile(ByActivation):
         self._read = {target.path: target for target in found if isinstance(target, Target)}
         wanted = dict(self._read)
         for path, (moment, target) in list(self._activations.items()):
-            if moment + self._activation_seconds <= began:
+            if moment + ACTIVATION_SECONDS <= began:
                 del self._activations[path]
             elif target is None:
                 wanted.pop(path, None)

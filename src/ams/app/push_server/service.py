@@ -16,7 +16,7 @@ import structlog
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 from google.protobuf.message import DecodeError
-from grpc_health.v1 import health_pb2
+from grpc_health.v1.health_pb2 import HealthCheckResponse
 
 from ams.app.push_server.selection import Condition, Follower
 from ams.app.push_server.settings import PushSettings
@@ -28,8 +28,6 @@ from ams.push.rpc import push_service_pb2 as pb
 from ams.push.rpc import wire
 from ams.wire.push import WorkerState
 
-UNAUTHORISED_TEXT = "UNAUTHORISED"
-UNREADABLE_TEXT = "The request cannot be read"
 UNHEALTHY_TEXT = "The push service is currently unable to handle any requests"
 _HEALTH_METHODS = frozenset({wire.STATUS.path, wire.WATCH.path})  # they report the health
 logger = structlog.get_logger("ams.push_server")
@@ -116,13 +114,13 @@ class PushServerGate:
     async def _read_admitted(self, method: wire.Method[Any, Any], request: bytes, context: Context) -> Any:
         if self._access is not None and not self._access.permits(context.auth_context()):
             logger.warning("call.unauthorised", method=method.path, peer=context.peer())
-            await context.abort(grpc.StatusCode.UNAUTHENTICATED, UNAUTHORISED_TEXT)
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, "UNAUTHORISED")
         if not self._condition.is_ok and method.path not in _HEALTH_METHODS:
             await context.abort(grpc.StatusCode.INTERNAL, UNHEALTHY_TEXT)
         try:
             return method.request.FromString(request)
         except DecodeError:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, UNREADABLE_TEXT)
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "The request cannot be read")
 
 
 class PushService:
@@ -182,19 +180,16 @@ class PushService:
         """Yield the health, and again at every change."""
         while True:
             changed = self._condition.changed
-            if request.service:
-                yield health_pb2.HealthCheckResponse(status=health_pb2.HealthCheckResponse.SERVICE_UNKNOWN)
-            else:
-                yield self._health()
+            unknown = HealthCheckResponse(status=HealthCheckResponse.SERVICE_UNKNOWN)
+            yield unknown if request.service else self._health()
             await changed.wait()
 
     def _health(self) -> Any:
-        kinds = health_pb2.HealthCheckResponse
+        kinds = HealthCheckResponse
         return kinds(status=kinds.SERVING if self._condition.is_ok else kinds.NOT_SERVING)
 
     async def _require_state(self, path: str, context: Context) -> WorkerState:
-        state = self._follower.workers.state(path)
-        if state is None:
+        if (state := self._follower.workers.state(path)) is None:
             await context.abort(grpc.StatusCode.NOT_FOUND, f"Subscription {path} is not active")
         return state
 
@@ -205,17 +200,12 @@ async def listening(settings: PushSettings, follower: Follower, condition: Condi
     access = AccessList(settings.acl) if settings.tls_enabled else None
     gate, service = PushServerGate(access, condition), PushService(follower, condition)
     methods: dict[wire.Method[Any, Any], Callable[..., Any]] = {
-        wire.ACTIVATE: service.activate,
-        wire.DEACTIVATE: service.deactivate,
-        wire.SUBSCRIPTION_STATUS: service.subscription_status,
-        wire.STATUS: service.status,
-    }
+        wire.ACTIVATE: service.activate, wire.DEACTIVATE: service.deactivate,
+        wire.SUBSCRIPTION_STATUS: service.subscription_status, wire.STATUS: service.status,
+    }  # fmt: skip
+    health = gate.handlers(wire.HEALTH, {wire.CHECK: service.check, wire.WATCH: service.watch})
     server = grpc.aio.server(options=(*_OPTIONS, ("grpc.max_allowed_incoming_connections", MAX_CONNECTIONS)))
-    handlers = (
-        gate.handlers(wire.SERVICE, methods),
-        gate.handlers(wire.HEALTH, {wire.CHECK: service.check, wire.WATCH: service.watch}),
-    )
-    server.add_generic_rpc_handlers(handlers)
+    server.add_generic_rpc_handlers((gate.handlers(wire.SERVICE, methods), health))
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     credentials = _credentials(settings)
     try:
@@ -241,11 +231,11 @@ def _credentials(settings: PushSettings) -> grpc.ServerCredentials | None:
 
     known = read_files()
 
-    def new_configuration() -> grpc.ServerCertificateConfiguration:
+    def configuration() -> grpc.ServerCertificateConfiguration:
         chain, key, roots = known
         return grpc.ssl_server_certificate_configuration([(key, chain)], root_certificates=roots)
 
-    def changed_configuration() -> Any:
+    def changed() -> Any:
         nonlocal known
         try:
             before, known = known, read_files()
@@ -255,8 +245,6 @@ def _credentials(settings: PushSettings) -> grpc.ServerCredentials | None:
         if known == before:
             return None
         logger.info("certificate.loaded", chain=settings.cert)
-        return new_configuration()
+        return configuration()
 
-    return grpc.dynamic_ssl_server_credentials(
-        new_configuration(), changed_configuration, require_client_authentication=True
-    )
+    return grpc.dynamic_ssl_server_credentials(configuration(), changed, require_client_authentication=True)

@@ -10,16 +10,14 @@ from ams.core.errors import BadSettings, Unusable
 from ams.core.settings import MAX_PORT, Mistakes, SettingsTable, Words, setting
 from ams.core.settings_import import ALL_ADDRESSES, known_keys
 
-_LEVELS = ("debug", "info", "warning", "error")
-_KINDS: Mapping[str, type] = {
+_KINDS: Mapping[str, type] = {  # known keys; others are ignored
     "bind_ip": str, "bind_port": int, "certificate": str, "certificate_key": str, "certificate_authorities_dir": str,
     "ams_token": str, "ams_host": str, "ams_port": int, "verify_ssl": bool, "tls_enabled": bool,
     "trust_unknown_cas": bool, "log_level": str, "skip_subs_load": bool, "acl": list, "syslog_enabled": bool,
 }  # fmt: skip
-"""Known keys; others are ignored."""
 _TLS_KEYS = ("certificate", "certificate_key", "certificate_authorities_dir")
+# In the order in which missing ones are reported; those of TLS only with it (P9).
 _REQUIRED_KEYS = ("bind_port", *_TLS_KEYS, "ams_token", "ams_host", "ams_port", "log_level")
-"""In the order in which missing ones are reported; those of TLS only with it (P9)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,11 +60,9 @@ class PushSettings(SettingsTable):
 
     @classmethod
     def from_file(cls, path: str, warn: Callable[[str], None]) -> Mapping[str, object]:
-        """Return the settings of a file: TOML, or the JSON of the reference if it is named so."""
         return _of_reference(path) if path.endswith(".json") else super().from_file(path, warn)
 
     def resolve_files(self) -> Self:
-        """Return these settings with the token from its file."""
         if not self.token_file:
             return self
         if self.token:
@@ -80,23 +76,14 @@ class PushSettings(SettingsTable):
             raise BadSettings(f"token_file {self.token_file} does not hold a token") from None
 
     def mistakes(self) -> Mistakes:
-        """Yield each rule as a condition that must not hold, and its error line."""
-        yield (
-            not self.endpoint or not self.token,
-            "endpoint and token (or token_file) are needed: the service, and the push worker at it",
-        )
-        yield (
-            self.trust_unknown_cas,
-            "trust_unknown_cas is not possible: certificates of clients are checked by certificate_authorities_dir",
-        )
-        yield (
-            not self.verify_ssl,
-            "verify_ssl = false is not possible: name your CA in ca, and that of endpoints in push_ca_file",
-        )
-        yield (
-            self.tls_enabled and not (self.cert and self.key and self.certificate_authorities_dir),
-            "tls_enabled needs cert, key and certificate_authorities_dir; --no-tls-enabled goes without",
-        )
+        said = "endpoint and token (or token_file) are needed: the service, and the push worker at it"
+        yield not self.endpoint or not self.token, said
+        said = "trust_unknown_cas is not possible: certificates of clients are checked by certificate_authorities_dir"
+        yield self.trust_unknown_cas, said
+        said = "verify_ssl = false is not possible: name your CA in ca, and that of endpoints in push_ca_file"
+        yield not self.verify_ssl, said
+        said = "tls_enabled needs cert, key and certificate_authorities_dir; --no-tls-enabled goes without"
+        yield self.tls_enabled and not (self.cert and self.key and self.certificate_authorities_dir), said
 
 
 def _of_reference(path: str) -> dict[str, Any]:
@@ -121,7 +108,7 @@ def _of_reference(path: str) -> dict[str, Any]:
         if not given.get(key) and (tls or key not in _TLS_KEYS):
             raise Unusable(f"Empty value for field {key}")
     level = given["log_level"].lower()
-    if level not in _LEVELS:
+    if level not in ("debug", "info", "warning", "error"):
         raise Unusable(f"Invalid log level {given['log_level']}")
     host = given["ams_host"]
     settings = {

@@ -37,30 +37,24 @@ def split_path(path: str) -> tuple[str, str]:
 def of_message(activated: pb.Subscription) -> Target:
     """Return the target of an activation. Raises `InvalidTarget` with the texts of push contract 3."""
     config = activated.push_config
-    kind = _TYPES.get(config.type)
-    if kind is None:
+    if (kind := _TYPES.get(config.type)) is None:
         raise InvalidTarget(f"Invalid argument, push type {int(config.type)} not yet implemented")
     is_http = kind == HTTP_ENDPOINT
-    sent = ShownConfig(
-        type=kind,
-        push_endpoint=config.push_endpoint if is_http else "",
+    made = _push_config(ShownConfig(
+        type=kind, push_endpoint=config.push_endpoint if is_http else "",
         max_messages=config.max_messages if is_http else 1,
         authorization_header=AuthorizationHeader(value=config.authorization_header if is_http else ""),
         retry_policy=RetryPolicy(config.retry_policy.type, config.retry_policy.period),
-        mattermost_url=config.mattermost_url,
-        mattermost_username=config.mattermost_username,
-        mattermost_channel=config.mattermost_channel,
-        base64_decode=config.base_64_decode,
-    )
-    made = _push_config(sent)
+        mattermost_url=config.mattermost_url, mattermost_username=config.mattermost_username,
+        mattermost_channel=config.mattermost_channel, base64_decode=config.base_64_decode,
+    ))  # fmt: skip
     split_path(activated.full_name)
     return Target(activated.full_name, activated.full_topic, made, DEFAULT_ACK_DEADLINE)
 
 
 def of_subscription(shown: wire.Subscription) -> Target | None:
     """Return the target of a subscription; None without push. Raises `InvalidTarget` (P4)."""
-    config = of_config(shown.push_config)
-    if config is None:
+    if (config := of_config(shown.push_config)) is None:
         return None
     split_path(shown.name)
     is_parallel = shown.type == PARALLEL
@@ -94,22 +88,14 @@ def _push_config(sent: ShownConfig, usual_policy: str = "") -> PushConfig:
         raise InvalidTarget(f"Invalid argument, max_messages must be between 1 and {push_config.MAX_MESSAGES}")
     header = sent.authorization_header.value
     return PushConfig(
-        sent.type,
-        endpoint=sent.push_endpoint,
-        max_messages=sent.max_messages or 1,
-        header_type="" if sent.type == MATTERMOST else AUTOGEN if header else DISABLED,
-        header_value=header,
-        retry_policy=policy,
+        sent.type, sent.push_endpoint, max_messages=sent.max_messages or 1, header_value=header,
+        header_type="" if sent.type == MATTERMOST else AUTOGEN if header else DISABLED, retry_policy=policy,
         retry_period=0 if policy == SLOWSTART else sent.retry_policy.period or push_config.DEFAULT_PERIOD,
-        verified=True,
-        mattermost_url=sent.mattermost_url,
-        mattermost_username=sent.mattermost_username,
-        mattermost_channel=sent.mattermost_channel,
-        base64_decode=sent.base64_decode,
+        verified=True, mattermost_url=sent.mattermost_url, mattermost_username=sent.mattermost_username,
+        mattermost_channel=sent.mattermost_channel, base64_decode=sent.base64_decode,
         dead_letter_topic=(sent.dead_letter_topic or "").rpartition("/")[2],
-        max_delivery_attempts=sent.max_delivery_attempts or 0,
-        max_outstanding=sent.max_outstanding or 0,
-    )
+        max_delivery_attempts=sent.max_delivery_attempts or 0, max_outstanding=sent.max_outstanding or 0,
+    )  # fmt: skip
 
 
 def _why_not_https(endpoint: str) -> str:

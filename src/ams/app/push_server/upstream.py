@@ -27,18 +27,8 @@ from ams.client.wire.call import Call, call_of
 from ams.core.backoff import Backoff
 from ams.core.clock import Milliseconds
 from ams.core.messages import Fragment, with_ordering_key
-from ams.push.upstream import (
-    Away,
-    Gone,
-    HandOuts,
-    NotTaken,
-    Pulled,
-    PushHandOut,
-    Target,
-    UpstreamError,
-    UpstreamRefused,
-    Verdict,
-)
+from ams.push import upstream
+from ams.push.upstream import HandOuts, Pulled, PushHandOut, Target, Verdict
 from ams.wire.messages import PullBody
 from ams.wire.push import Ready, WaitBody
 
@@ -137,26 +127,21 @@ class LongPoller(Poller):
         try:
             answer = await self._client.call(call_of("push:wait", Ready, body=body, repeatable=True))
         except Exception as error:  # also a bug: waiters must not wait for ever
-            self._fail_waiters(waiters, error)
+            if unknown_route(error) or isinstance(error, client_errors.NotAllowed):
+                logger.info("waiting.polled", reason="the service cannot say when there are messages")
+                self._knows = False
+                self._settle(waiters, True)
+                return
+            for future in (each for each in waiters.values() if not each.done()):
+                future.set_exception(error)
             return
-        ready = frozenset(answer.ready)
-        if not ready:
+        if not (ready := frozenset(answer.ready)):
             self._settle(waiters, False)
             return
         self._settle({key: future for key, future in waiters.items() if key in ready}, True)
         self._new = {key: future for key, future in waiters.items() if key not in ready} | self._new
         if self._new:
             self._gather_soon()
-
-    def _fail_waiters(self, waiters: Waiters, error: Exception) -> None:
-        if unknown_route(error) or isinstance(error, client_errors.NotAllowed):
-            logger.info("waiting.polled", reason="the service cannot say when there are messages")
-            self._knows = False
-            self._settle(waiters, True)
-            return
-        for future in waiters.values():
-            if not future.done():
-                future.set_exception(error)
 
     def _settle(self, waiters: Waiters, due: bool) -> None:
         for future in waiters.values():
@@ -331,8 +316,7 @@ class HttpHandOuts:
         place = target.path, hand_out.text
         left = self._unsettled.pop(place, set())
         messages = [each for each in hand_out.messages if each.offset in left]
-        others = left - {each.offset for each in messages}
-        if others:
+        if others := left - {each.offset for each in messages}:
             self._unsettled[place] = others
         if messages:
             self._keep(asyncio.create_task(self._release(target, hand_out._replace(messages=messages))))
@@ -388,20 +372,21 @@ def _translate_errors(*, of_leases: bool = False) -> Iterator[None]:
         yield
     except client_errors.ClientError as error:
         is_late = of_leases and isinstance(error, client_errors.InvalidInput)
-        raise (NotTaken if is_late else kind_of(error))(error.message) from error
+        raise (upstream.NotTaken if is_late else kind_of(error))(error.message) from error
 
 
-def kind_of(error: client_errors.ClientError, *, is_acknowledgement: bool = False) -> type[UpstreamError]:
+def kind_of(error: client_errors.ClientError, *, is_acknowledgement: bool = False) -> type[upstream.UpstreamError]:
     """Return the kind of a failed answer for workers: by status, and by text if the status is ambiguous (P21)."""
     said = error.message.strip().lower()
     is_late = is_acknowledgement and said in _LATE_ACK_TEXTS
     if is_late or said == _NOT_NEXT_TEXT or isinstance(error, client_errors.AckTimeout):
-        return NotTaken
+        return upstream.NotTaken
     if isinstance(error, client_errors.NotFound):
-        return Gone if said in _GONE_TEXTS else UpstreamRefused
-    if isinstance(error, client_errors.Unavailable) or not isinstance(error, client_errors.Refused):
-        return UpstreamRefused if isinstance(error, client_errors.Untrusted | client_errors.Unusable) else Away
-    return UpstreamRefused
+        return upstream.Gone if said in _GONE_TEXTS else upstream.UpstreamRefused
+    is_away = isinstance(error, client_errors.Unavailable) or not isinstance(error, client_errors.Refused)
+    if is_away and not isinstance(error, client_errors.Untrusted | client_errors.Unusable):
+        return upstream.Away
+    return upstream.UpstreamRefused
 
 
 def _pull_call(target: Target, max_messages: int) -> Call[_Pull]:

@@ -12,7 +12,7 @@ This module has the start, and the repairs that it makes.
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
-from typing import Protocol
+from typing import Any
 
 import structlog
 
@@ -34,21 +34,11 @@ from ams.storage.files import Disk
 logger = structlog.get_logger("ams")
 
 
-class _Background(Protocol):
-    async def start(self, supervisor: Supervisor) -> None: ...
-
-    async def close(self) -> None: ...
-
-
 @contextlib.asynccontextmanager
 async def service(
-    settings: Settings,
-    supervisor: Supervisor,
-    *,
-    clock: Clock | None = None,
-    files: Disk | None = None,
+    settings: Settings, supervisor: Supervisor, *, clock: Clock | None = None, files: Disk | None = None,
     tell: ReportWait = lambda _: None,
-) -> AsyncIterator[Service]:
+) -> AsyncIterator[Service]:  # fmt: skip
     """Open everything, and close it in order at the end. Raises `Unusable` with one line.
 
     A start waits for dependencies on other machines; `tell` is called with the one it waits for.
@@ -61,7 +51,7 @@ async def service(
         for attempt in (made.counting.catch_up, made.losses.look, made.stored.measure):
             await _settle(engines, attempt, tell)
         async with contextlib.AsyncExitStack() as stack:
-            works: list[_Background] = [
+            works: list[Any] = [  # each with `start` and `close`
                 made.trail, made.token_uses.rounds, made.counting.rounds, made.losses.rounds,
                 made.working, made.expiry.rounds, made.watched.rounds, made.stored.rounds, made.history,
                 made.retention.rounds,

@@ -183,17 +183,11 @@ class Service:
         pushing, assignment, counting = self.push.pushing, self.push.assignment, self.counting
         deliverer, working, node = self.deliverer, self.working, self.node
         service_doctor = ServiceDoctor(
-            registry,
-            log,
-            cursors,
-            self.losses,
-            _removal_of_logs(settings, engines),
-            issuers=self.identity.issuers,
+            registry, log, cursors, self.losses, _removal_of_logs(settings, engines), issuers=self.identity.issuers,
             copied_for=engines.embedded.upkeep.kept_for if engines.embedded else lambda: None,
-            leap=lambda: engines.retention_clock.leap,
-            not_base64=lambda: counting.counts.not_base64_of,
+            leap=lambda: engines.retention_clock.leap, not_base64=lambda: counting.counts.not_base64_of,
             nodes=LeaseTable(registry, PARALLEL).holders if node else None,
-        )
+        )  # fmt: skip
         metrics = Metrics(registry, counting, Losses(registry, log, cursors), clock, admission, working)
         doctor = Doctor(
             registry, log, cursors, counting, Milliseconds(round(settings.retention * 1000)), clock,
@@ -227,13 +221,9 @@ def client_of(settings: Settings) -> HttpClient:
     tls = trust(settings.node_ca_file, "node_ca_file") if settings.node_ca_file else None
     content = settings.max_pull_bytes + settings.largest_stored_message
     return HttpClient(
-        Guard(ALL_NETWORKS),
-        tls,
-        seconds=settings.pull_wait + ANSWER_SECONDS,
-        connect_seconds=CONNECT_SECONDS,
-        most_bytes=content + settings.max_pull_messages * MESSAGE_BYTES,
-        at_once=settings.max_connections,
-    )
+        Guard(ALL_NETWORKS), tls, seconds=settings.pull_wait + ANSWER_SECONDS, connect_seconds=CONNECT_SECONDS,
+        most_bytes=content + settings.max_pull_messages * MESSAGE_BYTES, at_once=settings.max_connections,
+    )  # fmt: skip
 
 
 def _pubsub_of(settings: Settings) -> str:

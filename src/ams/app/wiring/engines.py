@@ -88,10 +88,10 @@ class _Opening:
     async def engines(self) -> Engines:
         folder = Folder.take(self.settings.data)
         self.stack.callback(folder.release)
-        embedded = await self._embedded_log(folder, folder.log) if self.settings.log == "embedded" else None
-        # Messages on Kafka and a registry here: the cursors are here too, in a log without messages.
-        at_cursors = embedded
-        if embedded is None and self.settings.registry == "sqlite":
+        embedded = at_cursors = None
+        if self.settings.log == "embedded":
+            embedded = at_cursors = await self._embedded_log(folder, folder.log)
+        elif self.settings.registry == "sqlite":  # the cursors are here too, in a log without messages
             at_cursors = await self._embedded_log(folder, folder.cursors)
         # The data folder's disk is the one that fills; a log there has the reserve of all its writers.
         space = at_cursors.space if at_cursors else await self._space(folder)
@@ -102,36 +102,30 @@ class _Opening:
                 logger.warning("topic.log_lost", topic=topic_id_text(topic))
         log = embedded or await self._kafka_log(registry)
         cursors = await self._cursors(at_cursors, log, registry)
-        history: HistoryStore = (
-            FileHistory(folder.history, space)
-            if self.settings.registry == "sqlite"
-            else SharedHistory(registry.shared.database)
-        )
+        is_here = self.settings.registry == "sqlite"
+        history = FileHistory(folder.history, space) if is_here else SharedHistory(registry.shared.database)
         return Engines(
             self.clock, self.retention_clock, folder, space, log, registry, cursors, self._keep(history), embedded
         )
 
     async def _embedded_log(self, folder: Folder, path: str) -> EmbeddedLog:
-        opened = await EmbeddedLog.open(
+        return self._keep(await EmbeddedLog.open(
             path, files=self.files, clock=self.clock, options=log_options(self.settings, folder.path),
             supervisor=self.supervisor, retention_clock=self.retention_clock,
-        )  # fmt: skip
-        return self._keep(opened)
+        ))  # fmt: skip
 
     async def _space(self, folder: Folder) -> FreeSpace:
         """Return the free space of a data folder without a log; its reserve is recreated when possible."""
         settings = self.settings
         space = FreeSpace(self.files, folder.path, settings.min_free_bytes, folder.reserve, settings.reserve_bytes)
         await asyncio.to_thread(space.keep_reserve)
-        looks = Ticker("free space", SPACE_SECONDS, lambda: asyncio.to_thread(space.keep_reserve))
+        looks = self._keep(Ticker("free space", SPACE_SECONDS, lambda: asyncio.to_thread(space.keep_reserve)))
         await looks.start(self.supervisor)
-        self._keep(looks)
         return space
 
     async def _registry(self, folder: Folder, space: FreeSpace) -> Registry:
-        key, url = await self._token_key(folder), self.settings.registry
-        if url == "sqlite":
-            url = sqlite_url(folder.registry)
+        key, is_here = await self._token_key(folder), self.settings.registry == "sqlite"
+        url = sqlite_url(folder.registry) if is_here else self.settings.registry
         quotas = Quotas({name: getattr(self.settings, setting) for name, setting in QUOTAS.items()})
         attempt = partial(
             Registry.open, url, key, password=self.settings.registry_password, clock=self.clock, space=space,
@@ -144,10 +138,9 @@ class _Opening:
             return parse_key(self.settings.token_key)
         if self.settings.registry != "sqlite":
             return key_file(folder.token_key, create=True, files=self.files)
-        is_new = not self.files.exists(folder.registry)
-        if not is_new:
+        if is_there := self.files.exists(folder.registry):
             await settle(sqlite_url(folder.registry), folder.token_key, self.files)
-        return key_file(folder.token_key, create=is_new, files=self.files)
+        return key_file(folder.token_key, create=not is_there, files=self.files)
 
     async def _kafka_log(self, registry: Registry) -> Log:
         try:
@@ -155,9 +148,8 @@ class _Opening:
             from ams.storage.log.kafka.log import KafkaLog
         except ImportError:
             raise Unusable("log = kafka needs a library that is missing: install argo-messaging[kafka]") from None
-        options = kafka_options(self.settings)
-        opened = await KafkaLog.open(options, registry.idempotency, self.supervisor, self.retention_clock)
-        log = self._keep(opened)
+        options, clock = kafka_options(self.settings), self.retention_clock
+        log = self._keep(await KafkaLog.open(options, registry.idempotency, self.supervisor, clock))
         await retry_until_available("Kafka", log.topics, self.tell)
         return log
 
@@ -165,8 +157,7 @@ class _Opening:
         if kept_in is not None and self.settings.registry == "sqlite":
             bounds = await retry_until_available("Kafka", log.all_bounds, self.tell)
             ends = {topic: each.end for topic, each in bounds.items()}
-            opened = EmbeddedCursors.open(kept_in.journal, ends, self.clock, self.supervisor)
-            return self._keep(await opened)
+            return self._keep(await EmbeddedCursors.open(kept_in.journal, ends, self.clock, self.supervisor))
         # Local import: only PostgreSQL needs its driver.
         from ams.storage.cursors.postgresql import PostgresCursors
         from ams.storage.cursors.postgresql_rows import DatabaseTime
@@ -206,14 +197,11 @@ def log_options(settings: Settings, folder: str) -> LogOptions:
     return LogOptions(
         retention=_milliseconds(settings.retention),
         idempotency_window=_milliseconds(settings.idempotency_window) or None,
-        max_bytes=settings.max_data_bytes or None,
-        data_folder=folder,
-        min_free_bytes=settings.min_free_bytes,
-        reserve_bytes=settings.reserve_bytes,
-        segment_bytes=settings.segment_bytes,
+        max_bytes=settings.max_data_bytes or None, segment_bytes=settings.segment_bytes, data_folder=folder,
+        min_free_bytes=settings.min_free_bytes, reserve_bytes=settings.reserve_bytes,
         sync="interval" if settings.sync == "interval" else "always",
         sync_interval_ms=_milliseconds(settings.sync_interval),
-    )
+    )  # fmt: skip
 
 
 def kafka_options(settings: Settings) -> "KafkaOptions":
@@ -221,18 +209,12 @@ def kafka_options(settings: Settings) -> "KafkaOptions":
     from ams.storage.log.kafka.options import KafkaOptions
 
     return KafkaOptions(
-        servers=settings.kafka_servers,
-        prefix=settings.kafka_prefix,
-        replication=settings.kafka_replication,
-        min_isr=settings.kafka_min_isr,
-        tls=settings.kafka_tls,
-        ca_file=settings.kafka_ca_file,
-        sasl=settings.kafka_sasl,
-        user=settings.kafka_user,
-        password=settings.kafka_password,
+        servers=settings.kafka_servers, prefix=settings.kafka_prefix, replication=settings.kafka_replication,
+        min_isr=settings.kafka_min_isr, tls=settings.kafka_tls, ca_file=settings.kafka_ca_file,
+        sasl=settings.kafka_sasl, user=settings.kafka_user, password=settings.kafka_password,
         retention=_milliseconds(settings.retention),
         idempotency_window=_milliseconds(settings.idempotency_window) or None,
-    )
+    )  # fmt: skip
 
 
 def _milliseconds(seconds: Seconds) -> Milliseconds:

@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import msgspec
 import structlog
@@ -29,8 +29,7 @@ logger = structlog.get_logger("ams.identity")
 MAX_CACHED_TOKENS = 50_000  # cached verified tokens
 
 
-@dataclass(frozen=True, slots=True)
-class Trusted:
+class Trusted(NamedTuple):
     """Parts of identity created before anything is opened, so that bad settings stop a start at once."""
 
     issuers: tuple[Issuer, ...]  # from the settings
@@ -79,8 +78,7 @@ class Identity:
     async def running(self) -> AsyncIterator[None]:
         """Log which issuers are accepted and which are not; close the clients when the block ends."""
         with contextlib.suppress(AmsError):  # an unreachable registry is reported elsewhere
-            believed = {each.issuer.name: each.source for each in await self.issuers.list()}
-            if believed:
+            if believed := {each.issuer.name: each.source for each in await self.issuers.list()}:
                 await logger.ainfo("issuers", believed=believed)
             await self.issuers.warn_of_shadowed()
         try:

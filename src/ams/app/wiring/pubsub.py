@@ -28,21 +28,12 @@ from ams.web.http2_relay import ALPN
 from ams.web.listener import Listener, ListenerLimits
 from ams.web.server import listen, url_of
 
-UNPROTECTED_WARNING = (
-    "pubsub_port needs TLS (cert and key, or tls_self_signed), a proxy that does TLS (trusted_proxies), or"
-    " pubsub_emulator"
-)
-
 
 @contextlib.asynccontextmanager
 async def pubsub(
-    settings: Settings,
-    made: Service,
-    certificate: Certificate | None,
-    connections: int,
-    supervisor: Supervisor,
+    settings: Settings, made: Service, certificate: Certificate | None, connections: int, supervisor: Supervisor,
     listeners: list[Listener],
-) -> AsyncIterator[str]:
+) -> AsyncIterator[str]:  # fmt: skip
     """Answer Google's clients until the block ends; yields HOST:PORT, and adds the port's listener to `listeners`."""
     proxies = networks(settings.trusted_proxies, "trusted_proxies")
     relays = _relays(settings, made, certificate)
@@ -85,11 +76,9 @@ def _port(
     return Port(
         lambda connection, request: AsgiExchange(connection, app, request),
         lambda error: Refusal(*refusal_of(error)[:3]),  # its media type is that of all refusals
-        max_header_bytes=settings.max_header_bytes,
-        head_seconds=settings.request_seconds,
-        body_seconds=settings.request_seconds,
-        idle_seconds=settings.keep_alive_seconds,
-    )
+        max_header_bytes=settings.max_header_bytes, head_seconds=settings.request_seconds,
+        body_seconds=settings.request_seconds, idle_seconds=settings.keep_alive_seconds,
+    )  # fmt: skip
 
 
 def _relays(settings: Settings, made: Service, certificate: Certificate | None) -> Relays | None:
@@ -107,12 +96,14 @@ def _calls(
     is_emulator = settings.pubsub_emulator
     is_plain = not is_emulator and certificate is None
     if is_plain and not proxies:
-        raise BadSettings(UNPROTECTED_WARNING)
+        raise BadSettings(
+            "pubsub_port needs TLS (cert and key, or tls_self_signed), a proxy that does TLS (trusted_proxies), or"
+            " pubsub_emulator"
+        )
     door = EmulatorDoor(made.registry, made.projects) if is_emulator else made.gate
     return Calls(
         door, made.auditor, made.bodies, made.api.new_id, made.pubsub_calls, made.deliverer.unread,
-        most=settings.max_connections,
-        seconds=settings.request_seconds,
+        most=settings.max_connections, seconds=settings.request_seconds,
         most_payload=MOST_PAYLOAD if settings.google_message_bytes < MOST_PAYLOAD else MOST_REQUEST,
         proxies=proxies, only_proxies=is_plain, relay=relay,
     )  # fmt: skip

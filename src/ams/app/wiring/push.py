@@ -4,8 +4,7 @@ import contextlib
 import random
 import socket
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
 
@@ -34,13 +33,10 @@ if TYPE_CHECKING:
     from ams.push.rpc.client import DrivenPushServer
 
 
-_DEFAULT_PORTS = {"http": 80, "https": 443}
-
 logger = structlog.get_logger("ams.push")
 
 
-@dataclass(frozen=True, slots=True)
-class Reach:
+class Reach(NamedTuple):
     """Parts of push created before anything is opened, so that bad settings stop a start at once."""
 
     endpoints: EndpointCheck
@@ -71,8 +67,8 @@ class Push:
         state_of = workers.state_of if workers else None
         self.assignment = Assignment(registry, leases, state_of, registry.push_secrets.all_valid, self.identity.tokens)
         moves = None if is_alone else Moves(cursors, deliverer)
+        # Workers of this process; None if others deliver.
         self.runner = PushRunner(self.assignment, workers, tally, moves, own) if workers else None
-        """Workers of this process; None if others deliver."""
         self.pushing = Pushing(registry, worker_token=settings.push_worker_token)
         if reach is not None:
             settle = self.runner.settle if self.runner else no_push_server
@@ -104,7 +100,15 @@ def reach_of(settings: Settings) -> Reach | None:
         return None
     trusted = trust(settings.push_ca_file, "push_ca_file")
     sender = HttpSender(guard, trusted, local_http=settings.pubsub_emulator)
-    return Reach(EndpointCheck(guard, trusted), sender, _drive(settings))
+    driven = None
+    if settings.push_server_host:
+        try:
+            # Local import: only a push server needs gRPC.
+            from ams.push.rpc.client import DrivenPushServer
+        except ImportError:
+            raise Unusable("push_server_host needs a library that is missing: install argo-messaging[push]") from None
+        driven = DrivenPushServer(settings)
+    return Reach(EndpointCheck(guard, trusted), sender, driven)
 
 
 def issuer_of(settings: Settings) -> str:
@@ -117,15 +121,5 @@ def issuer_of(settings: Settings) -> str:
     elif settings.tls_self_signed and is_loopback(host):
         host = "localhost"  # named in a self-made certificate
     shown = f"[{host}]" if ":" in host else host
-    return f"{scheme}://{shown}" + ("" if settings.port == _DEFAULT_PORTS[scheme] else f":{settings.port}")
-
-
-def _drive(settings: Settings) -> "DrivenPushServer | None":
-    if not settings.push_server_host:
-        return None
-    try:
-        # Local import: only a push server needs gRPC.
-        from ams.push.rpc.client import DrivenPushServer
-    except ImportError:
-        raise Unusable("push_server_host needs a library that is missing: install argo-messaging[push]") from None
-    return DrivenPushServer(settings)
+    is_usual = settings.port == (443 if scheme == "https" else 80)
+    return f"{scheme}://{shown}" + ("" if is_usual else f":{settings.port}")

@@ -16,7 +16,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal, TypeVar, get_args
+from typing import Literal, NamedTuple, TypeVar, get_args
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
@@ -43,8 +43,7 @@ KINDS: tuple[RefusalKind, ...] = get_args(RefusalKind)
 MAX_CACHED_SUBJECTS = 10_000  # certificates whose subjects are cached
 MAX_CHARACTERS = 2_000  # characters of a cached subject and issuer: any client may send names of 100 kB
 
-_CONTROLS = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
-"""Control characters, which are not valid in names; databases accept no NUL."""
+_CONTROLS = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")  # not valid in names; databases accept no NUL
 _WARNINGS = threading.Lock()
 _SUBJECT_UNREADABLE = "Your certificate has a subject that cannot be read"
 _AMBIGUOUS_MARKS = frozenset(',+"\\<>;')  # escaped by the normal form elsewhere, but not in `E` and `DC`
@@ -111,15 +110,11 @@ def read_certificate(certificate: x509.Certificate, signed: bytes = b"") -> Fact
     with ignore_warnings():
         try:
             return Facts(
-                certificate,
-                subject_of(certificate),
-                issuer_of(certificate),
-                certificate.serial_number,
-                milliseconds(certificate.not_valid_before_utc),
-                milliseconds(certificate.not_valid_after_utc),
+                certificate, subject_of(certificate), issuer_of(certificate), certificate.serial_number,
+                milliseconds(certificate.not_valid_before_utc), milliseconds(certificate.not_valid_after_utc),
                 read_extensions(certificate, x509.load_der_x509_certificate),
                 signed or certificate.public_bytes(Encoding.DER),
-            )
+            )  # fmt: skip
         except Exception as error:  # parsers raise many kinds of errors, depending on the client's data
             raise CertificateRefusal("unreadable", UNREADABLE) from error
 
@@ -144,8 +139,7 @@ def ignore_warnings() -> Iterator[None]:
         yield
 
 
-@dataclass(frozen=True, slots=True)
-class Subject:
+class Subject(NamedTuple):
     """A subject and its issuer in normal form; `lost`: why the normal form is ambiguous."""
 
     name: str
@@ -243,9 +237,9 @@ def has_signed(signer: x509.Certificate, signature: bytes, body: bytes, algorith
 
 def comparable(name: x509.Name) -> ComparableName:
     """Return a name for comparison: its text, without encoding, case and repeated blanks (RFC 5280, 7.1)."""
-    return tuple(tuple(sorted((each.oid.dotted_string, _fold(each.value)) for each in part)) for part in name.rdns)
 
+    def fold(value: str | bytes) -> str:
+        text = value if isinstance(value, str) else value.hex()
+        return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
 
-def _fold(value: str | bytes) -> str:
-    text = value if isinstance(value, str) else value.hex()
-    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+    return tuple(tuple(sorted((each.oid.dotted_string, fold(each.value)) for each in part)) for part in name.rdns)

@@ -44,19 +44,17 @@ REFRESH_MS = 6 * HOUR_MS  # milliseconds until a list is fetched again in any ca
 RETRY_MS = 5 * 60_000
 DEFAULT_LIFETIME_MS = HOUR_MS  # milliseconds that a list without an expiry is valid
 UNUSED_TTL_MS = 24 * HOUR_MS  # milliseconds until an unused list is dropped
-MAX_CACHED_BYTES = 64 * 1024 * 1024
-"""Limit for all cached lists, as published. The least recently used is dropped first; at least one stays."""
+MAX_CACHED_BYTES = 64 * 1024 * 1024  # of all lists as published; the least recently used goes first, one stays
 MAX_CACHED_LISTS = 1000
 MAX_REDIRECTS = 3  # redirects of one fetch. CAs move their lists, mostly to `https`; the signature proves a list
 _KNOWN_EXTENSIONS = (x509.IssuingDistributionPoint, x509.CRLNumber, x509.AuthorityKeyIdentifier)
 
-_SCOPE_FAULTS = {
+_SCOPE_FAULTS = {  # fields of a list's scope that make it unusable here
     "indirect_crl": "it is about certificates of others",
     "only_contains_attribute_certs": "it is about attribute certificates",
     "only_some_reasons": "it is about some reasons only",
     "relative_name": "it is for a place that is not named in full",
 }
-"""Fields of a list's scope that make it unusable here, with the reason."""
 
 Key = tuple[str, bytes]  # URL, and fingerprint of the CA
 ListPlace = tuple[str, Facts]  # URL, and the CA
@@ -134,12 +132,9 @@ class RevocationList:
             return False
         if self._scope is None:
             return True
-        if self._scope.only_contains_user_certs and certificate.is_ca:
-            return False
-        if self._scope.only_contains_ca_certs and not certificate.is_ca:
-            return False
+        is_of_others = self._scope.only_contains_user_certs if certificate.is_ca else self._scope.only_contains_ca_certs
         names = self._scope.full_name
-        return names is None or any(each.value in urls for each in names)
+        return not is_of_others and (names is None or any(each.value in urls for each in names))
 
     def is_current(self, now: Milliseconds) -> bool:
         """Return whether the list is valid now."""

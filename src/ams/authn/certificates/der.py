@@ -8,6 +8,7 @@ UTF8String. The parsed bytes then differ from the signed ones; signatures are ch
 """
 
 import base64
+import contextlib
 import re
 from collections.abc import Callable, Iterator
 from typing import TypeVar
@@ -22,7 +23,7 @@ Signed = TypeVar("Signed", x509.Certificate, x509.CertificateRevocationList)
 PEM_BLOCK = re.compile(rb"\s*-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOTALL)
 _BOOLEAN, _INTEGER, _OCTETS, _OID, _VERSION = 0x01, 0x02, 0x04, 0x06, 0xA0
 _CONSTRUCTED = 0x20  # bit of tags of constructed values
-_UTF8, _PRINTABLE, _T61, _IA5 = 0x0C, 0x13, 0x14, 0x16
+_UTF8, _NUMERIC, _PRINTABLE, _T61, _IA5, _UNIVERSAL, _BMP = 0x0C, 0x12, 0x13, 0x14, 0x16, 0x1C, 0x1E  # texts
 _PRINTABLE_TEXT = re.compile(rb"[A-Za-z0-9 '()+,./:=?-]*")
 ISSUER, SUBJECT = 1, 3  # field numbers in the signed body, version and serial number not counted
 MAX_VALUES = 1_000_000  # values visited in one mend: a second of work, and a list of 250,000 entries
@@ -88,9 +89,11 @@ def mend_texts(der: bytes, *, is_lossy: bool = False) -> bytes:
                 changed[place] = _UTF8
         elif is_lossy and tag in (_T61, _IA5):
             changed[begin:end] = _old_letters(der[begin:end]).encode("ascii", "replace").ljust(end - begin)
-        # Extensions name authorities too. Their values are octets, which mostly contain DER.
-        is_extension = tag == _OCTETS and before in (_OID, _BOOLEAN) and _is_value(der, begin, end)
-        before, place = tag, begin if tag & _CONSTRUCTED or is_extension else end
+        is_content = False
+        if tag == _OCTETS and before in (_OID, _BOOLEAN):  # extensions name authorities too, and mostly contain DER
+            with contextlib.suppress(ValueError):
+                is_content = _value(der, begin, end)[1] == end
+        before, place = tag, begin if tag & _CONSTRUCTED or is_content else end
     return bytes(changed)
 
 
@@ -149,13 +152,6 @@ def _spans(content: bytes, place: int, limit: int) -> Iterator[tuple[int, int, i
         place = end
 
 
-def _is_value(content: bytes, place: int, limit: int) -> bool:
-    try:
-        return _value(content, place, limit)[1] == limit
-    except ValueError:
-        return False
-
-
 def _value(content: bytes, place: int, limit: int) -> tuple[int, int]:
     """Return start and end of the value after a tag. Raises `ValueError` if it is truncated."""
     begin = place + 2
@@ -171,20 +167,16 @@ def _value(content: bytes, place: int, limit: int) -> tuple[int, int]:
 
 
 def _old_letters(value: bytes) -> str:
-    """Decode T61String: as UTF-8 if valid, else as Latin-1, like OpenSSL and Go."""
     try:
         return value.decode()
-    except UnicodeDecodeError:
+    except UnicodeDecodeError:  # then it is Latin-1 to OpenSSL and Go
         return value.decode("latin-1")
 
 
-_TEXTS: dict[int, Callable[[bytes], str]] = {
-    0x0C: bytes.decode,
-    0x12: lambda value: value.decode("ascii"),
-    0x13: lambda value: value.decode("ascii"),
-    _T61: _old_letters,
-    _IA5: _old_letters,
-    0x1C: lambda value: value.decode("utf-32-be"),
-    0x1E: lambda value: value.decode("utf-16-be"),
+_TEXTS: dict[int, Callable[[bytes], str]] = {  # by ASN.1 tag, as OpenSSL reads them
+    _UTF8: bytes.decode,
+    **dict.fromkeys((_NUMERIC, _PRINTABLE), lambda value: value.decode("ascii")),
+    **dict.fromkeys((_T61, _IA5), _old_letters),
+    _UNIVERSAL: lambda value: value.decode("utf-32-be"),
+    _BMP: lambda value: value.decode("utf-16-be"),
 }
-"""By ASN.1 tag: UTF8String, numeric, printable, T61, IA5, universal, BMP. OpenSSL reads no others."""

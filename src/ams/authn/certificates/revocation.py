@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import hashlib
 import itertools
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import structlog
@@ -66,7 +66,11 @@ class Revocation:
             try:
                 until = min(until, await self._check_certificate(_Link(certificate, issuer, depth, deadline), trust))
             except Doubt as doubt:
-                self._apply_policy(doubt)
+                if self._policy != "warn":
+                    raise doubt.error.with_traceback(None) from None  # raised for each login, its traceback would grow
+                if self._warned.get(doubt.source) is None:  # once an hour for each list
+                    self._warned.put(doubt.source, True)
+                    logger.warning("revocation.unknown", source=doubt.source, reason=str(doubt))
         return until
 
     async def _check_certificate(self, link: _Link, trust: TrustStore) -> int:
@@ -127,24 +131,22 @@ class Revocation:
             raise CertificateRefusal("unknown", "Your certificate is not known to the OCSP responder of its CA")
         return answer.until
 
-    def _apply_policy(self, doubt: Doubt) -> None:
-        """Raise the error if the policy refuses; else accept, and log a warning once an hour for each list."""
-        if self._policy != "warn":
-            raise doubt.error.with_traceback(None) from None  # raised for each login, its traceback would grow
-        if self._warned.get(doubt.source) is None:
-            self._warned.put(doubt.source, True)
-            logger.warning("revocation.unknown", source=doubt.source, reason=str(doubt))
+
+def _http_urls(names: Iterable[x509.GeneralName]) -> list[str]:
+    urls = [str(each.value) for each in names if isinstance(each, x509.UniformResourceIdentifier)]
+    return [each for each in urls if each.lower().startswith(("http://", "https://"))]
 
 
 def _list_urls(certificate: Facts) -> list[str]:
-    names = [
-        str(name.value)
-        for point in certificate.extension(x509.CRLDistributionPoints) or ()
-        if point.crl_issuer is None and point.reasons is None
-        for name in point.full_name or ()
-        if isinstance(name, x509.UniformResourceIdentifier)
-    ]
-    return list(dict.fromkeys(name for name in names if name.lower().startswith(("http://", "https://"))))
+    points = certificate.extension(x509.CRLDistributionPoints) or ()
+    whole = (each for each in points if each.crl_issuer is None and each.reasons is None)
+    return list(dict.fromkeys(_http_urls(name for each in whole for name in each.full_name or ())))
+
+
+def _responder_urls(certificate: Facts) -> list[str]:
+    ways = certificate.extension(x509.AuthorityInformationAccess) or ()
+    kind = AuthorityInformationAccessOID.OCSP
+    return _http_urls(each.access_location for each in ways if each.access_method == kind)
 
 
 def _no_list(link: _Link) -> Doubt:
@@ -171,17 +173,6 @@ class _OcspAnswer(NamedTuple):
 
 class _UnusableAnswer(Exception):
     """An answer that cannot be used; the text has the reason, for the log."""
-
-
-def _responder_urls(certificate: Facts) -> list[str]:
-    access = certificate.extension(x509.AuthorityInformationAccess)
-    return [
-        str(each.access_location.value)
-        for each in access or ()
-        if each.access_method == AuthorityInformationAccessOID.OCSP
-        and isinstance(each.access_location, x509.UniformResourceIdentifier)
-        and each.access_location.value.lower().startswith(("http://", "https://"))
-    ]
 
 
 class Responders(DocumentCache[tuple[bytes, int], tuple[Facts, Facts], _OcspAnswer]):
@@ -245,15 +236,11 @@ def _read_answer(data: bytes, asked: ocsp.OCSPRequest, issuer: Facts, now: Milli
 
 
 def _answer_expiry(single: ocsp.OCSPSingleResponse, now: int) -> int:
-    since = milliseconds(single.this_update_utc)
+    since, end = milliseconds(single.this_update_utc), single.next_update_utc
     if since > now + CLOCK_SKEW_MS:
         raise _UnusableAnswer("it is of the future")
-    if single.next_update_utc is None:
-        if since < now - _MAX_AGE_MS:
-            raise _UnusableAnswer("it is out of date")
-        return now + DEFAULT_LIFETIME_MS
-    until = milliseconds(single.next_update_utc)
-    if until <= now:
+    until = now + DEFAULT_LIFETIME_MS if end is None else milliseconds(end)
+    if until <= now or (end is None and since < now - _MAX_AGE_MS):
         raise _UnusableAnswer("it is out of date")
     return until
 

@@ -42,8 +42,7 @@ MAX_CHAIN_CERTIFICATES = 16  # certificates from a client that are used, in addi
 
 _FILES = re.compile(r".*\.(pem|crt|r?\d)")
 _LISTS = re.compile(r".*\.r\d")
-_NO_ISSUER_CODES = {2, 19, 20, 21}
-"""OpenSSL's codes of an incomplete chain, or of one that ends in an unknown self-signed certificate."""
+_NO_ISSUER_CODES = {2, 19, 20, 21}  # OpenSSL's, of a chain that is incomplete or ends in an unknown certificate
 _TEXTS = {
     **dict.fromkeys(_NO_ISSUER_CODES, "Your certificate is not of a CA that is trusted here"),
     7: "Your certificate is not signed by the CA it names",
@@ -59,10 +58,7 @@ _NOT_YET_CODE, _EXPIRED_CODE = 9, 10
 _FORGEABLE_HASHES = {"md5", "sha1"}
 _MIN_BITS, _MIN_CURVE_BITS = 2048, 224
 _CLIENT_USAGES = {ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE}
-_PROXY_INFO = {
-    "1.3.6.1.5.5.7.1.14",  # RFC 3820
-    "1.3.6.1.4.1.3536.1.222",  # Globus, older than the RFC
-}
+_PROXY_INFO = {"1.3.6.1.5.5.7.1.14", "1.3.6.1.4.1.3536.1.222"}  # RFC 3820; Globus, older than the RFC
 _OLD_PROXY_NAMES = {"proxy", "limited proxy"}  # common names of the oldest kind, which has no extension
 
 _Stamp = tuple[int, int, int]
@@ -81,7 +77,6 @@ class _Content(NamedTuple):
     stamp: _Stamp
     certificates: tuple[bytes, ...] = ()  # DER
     lists: tuple[RevocationList, ...] = ()
-    is_broken: bool = False
 
 
 class TrustFolder:
@@ -109,19 +104,33 @@ class TrustFolder:
             if found == self._contents and self.trust.generation:
                 return
             self._contents = found
-            self.trust = trust = _trust(found, self.trust.generation + 1)
-            lists = sum(len(each) for each in trust.lists.values())
-            logger.info("authorities.read", folder=self._folder, authorities=len(trust.authorities), lists=lists)
-            if self._folder and not trust.authorities:
+            ders = dict.fromkeys(each for content in found.values() for each in content.certificates)
+            authorities = tuple(crypto.load_certificate(crypto.FILETYPE_ASN1, each) for each in ders)
+            lists: dict[ComparableName, tuple[RevocationList, ...]] = {}
+            for each in (each for content in found.values() for each in content.lists):
+                lists[each.issuer] = (*lists.get(each.issuer, ()), each)
+            self.trust = TrustStore(authorities, lists, self.trust.generation + 1)
+            count = sum(map(len, lists.values()))
+            logger.info("authorities.read", folder=self._folder, authorities=len(authorities), lists=count)
+            if self._folder and not authorities:
                 logger.warning("authorities.none", folder=self._folder, remedy="logins fail until it holds a CA")
 
     def _content(self, path: str, stamp: _Stamp) -> _Content:
         if (known := self._contents.get(path)) is not None and known.stamp == stamp:
             return known
-        fresh = _content(path, stamp)
-        if fresh.is_broken and known is not None and known.lists and not known.certificates:
+        try:
+            with open(path, "rb") as file:
+                data = file.read()
+            is_list = _LISTS.fullmatch(path) is not None
+            certificates = () if is_list else _certificates(path, data)
+            blocks = [found[0] for found in PEM_BLOCK.finditer(data) if found[1] == b"X509 CRL"] or [data]
+            lists = (RevocationList.read(each, path) for each in blocks if is_list or b"X509 CRL" in data)
+            return _Content(stamp, certificates, tuple(lists))
+        except (OSError, ValueError) as error:
+            logger.error("authority.unreadable", file=path, reason=str(error))
+        if known is not None and known.lists and not known.certificates:
             return known._replace(stamp=stamp)  # the file may be half written; its old list still has its expiry
-        return fresh
+        return _Content(stamp)
 
     def _stamps(self) -> dict[str, _Stamp]:
         if not self._folder:
@@ -138,18 +147,6 @@ class TrustFolder:
                     state = each.stat()
                     stamps[each.path] = state.st_mtime_ns, state.st_size, state.st_ino
         return stamps
-
-
-def _content(path: str, stamp: _Stamp) -> _Content:
-    try:
-        with open(path, "rb") as file:
-            data = file.read()
-        if _LISTS.fullmatch(path):
-            return _Content(stamp, lists=_lists(path, data))
-        return _Content(stamp, _certificates(path, data), _lists(path, data) if b"X509 CRL" in data else ())
-    except (OSError, ValueError) as error:
-        logger.error("authority.unreadable", file=path, reason=str(error))
-        return _Content(stamp, is_broken=True)
 
 
 def _certificates(path: str, data: bytes) -> tuple[bytes, ...]:
@@ -176,28 +173,11 @@ def _certificate(data: bytes) -> bytes:
     return der
 
 
-def _lists(path: str, data: bytes) -> tuple[RevocationList, ...]:
-    blocks = [found[0] for found in PEM_BLOCK.finditer(data) if found[1] == b"X509 CRL"]
-    return tuple(RevocationList.read(each, path) for each in blocks or [data])
-
-
-def _trust(contents: Mapping[str, _Content], generation: int) -> TrustStore:
-    found = dict.fromkeys(each for content in contents.values() for each in content.certificates)
-    authorities = tuple(crypto.load_certificate(crypto.FILETYPE_ASN1, each) for each in found)
-    lists: dict[ComparableName, tuple[RevocationList, ...]] = {}
-    for content in contents.values():
-        for each in content.lists:
-            lists[each.issuer] = (*lists.get(each.issuer, ()), each)
-    return TrustStore(authorities, lists, generation)
-
-
 def checked_chain(leaf: Facts, others: Sequence[bytes], trust: TrustStore, now: Milliseconds) -> list[Facts]:
     """Return the verified chain of a certificate that may log in. Raises `CertificateRefusal`."""
     if any(each.oid.dotted_string in _PROXY_INFO for each in leaf.extensions) or _is_old_proxy(leaf):
-        raise CertificateRefusal(
-            "proxy",
-            "Your certificate is a proxy certificate, which cannot log in. Use the host or user certificate itself",
-        )
+        text = "Your certificate is a proxy certificate, which cannot log in. Use the host or user certificate itself"
+        raise CertificateRefusal("proxy", text)
     chain = verified_chain(leaf, others, trust, now)
     for depth, each in enumerate(chain[:-1]):
         weakness = _weakness(each.certificate)

@@ -51,15 +51,9 @@ class CertificateChecks:
     """Decides whether certificates are valid now. `close` it."""
 
     def __init__(
-        self,
-        settings: AuthnSettings,
-        guard: Guard,
-        clock: Clock,
-        crl_folder: str = "",
-        *,
-        hosts: "HostCheck | None" = None,
-        space: FreeSpace = UNLIMITED,
-    ) -> None:
+        self, settings: AuthnSettings, guard: Guard, clock: Clock, crl_folder: str = "", *,
+        hosts: "HostCheck | None" = None, space: FreeSpace = UNLIMITED,
+    ) -> None:  # fmt: skip
         """`crl_folder` stores fetched lists across restarts, while there is `space`; empty: not stored."""
         self._settings, self._clock = settings, clock
         self._folder = TrustFolder(settings.client_ca, clock)
@@ -110,8 +104,7 @@ class CertificateChecks:
         if ages := [({"source": each.source}, (now - each.this_update) / 1000) for each in lists]:
             yield Figure("ams_authn_list_age_seconds", "Age of each revocation list.", ages)
         bounded = [(each.source, each.next_update) for each in lists if each.next_update is not None]
-        if bounded:
-            ends = [({"source": source}, (end - now) / 1000) for source, end in bounded]
+        if ends := [({"source": source}, (end - now) / 1000) for source, end in bounded]:
             text = "Time until each revocation list is out of date; below 0 when it is."
             yield Figure("ams_authn_list_ends_in_seconds", text, ends)
 
@@ -141,8 +134,7 @@ class CertificateChecks:
 
     async def _looked_at(self, presented: Presented, trust: TrustStore, address: str) -> int:
         leaf = read_leaf(presented.leaf, presented.shown)
-        now = self._clock.wall()
-        settings = self._settings
+        now, settings = self._clock.wall(), self._settings
         if settings.trust_unknown_cas and not settings.verify_certificate:
             return now
         check_dates(leaf, now)
@@ -171,11 +163,9 @@ class HostCheck:
     """Compares the names of an address with those of a certificate. `find` runs in threads of their own."""
 
     def __init__(
-        self,
-        find: Callable[[str], Sequence[str]] = _system_names,
-        addresses: Callable[[str, int], Awaitable[Sequence[str]]] | None = None,
-        wait_seconds: float = WAIT_SECONDS,
-    ) -> None:
+        self, find: Callable[[str], Sequence[str]] = _system_names,
+        addresses: Callable[[str, int], Awaitable[Sequence[str]]] | None = None, wait_seconds: float = WAIT_SECONDS,
+    ) -> None:  # fmt: skip
         self._find, self._addresses, self._wait_seconds = find, addresses or Lookups(), wait_seconds
         self._places = asyncio.Semaphore(MAX_LOOKUP_THREADS)
 

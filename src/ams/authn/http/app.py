@@ -86,7 +86,13 @@ class AuthnApp:
         call = AuthnCall(scope["path"], names, scope["query_string"], scope["headers"], peer, body)
         made, failure = await self._outcome(row, call)
         if _is_audited(row, call, made.code):
-            await self._record(row, call, made, failure.message if failure else "")
+            resource = without_secrets(call.path.removeprefix("/v1") + made.name)
+            event = new_event(
+                self._clock.wall(), "authn", row.action, resource, code=made.code,
+                actor=call.caller.name if call.caller else "", address=peer.address,
+                reason=without_secrets(failure.message) if failure else "", request=REQUEST.get().decode("latin-1"),
+            )  # fmt: skip
+            await self._trail.record(event)
         if failure is not None:
             return failure.code, failure.body, failure.headers
         more = [(b"etag", b'"%b"' % made.version.encode())] if made.version else []
@@ -127,15 +133,6 @@ class AuthnApp:
         if time.monotonic() - began > RECHECK_AFTER_SECONDS:
             await self._admit(row, call)
         return read
-
-    async def _record(self, row: AuthnRoute, call: AuthnCall, made: Reply, reason: str) -> None:
-        resource = without_secrets(call.path.removeprefix("/v1") + made.name)
-        event = new_event(
-            self._clock.wall(), "authn", row.action, resource, code=made.code,
-            actor=call.caller.name if call.caller else "", address=call.peer.address,
-            reason=without_secrets(reason), request=REQUEST.get().decode("latin-1"),
-        )  # fmt: skip
-        await self._trail.record(event)
 
 
 def _is_audited(row: AuthnRoute, call: AuthnCall, code: int) -> bool:

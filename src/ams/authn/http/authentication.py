@@ -5,7 +5,7 @@ import hashlib
 import hmac
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ams.authn.store import Store
 from ams.authn.values import READ
@@ -24,8 +24,7 @@ SERVICE_ADMIN = "service_admin"
 MANAGEMENT_KEY = "management key"  # actor of the management key in the audit log
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
+class Caller(NamedTuple):
     """A caller and its rights: to read, to write, and to manage keys (which includes reading the audit log)."""
 
     name: str
@@ -54,10 +53,8 @@ class AmsUsers:
 
     async def _ask(self, token: str) -> tuple[str, bool] | None:
         try:
-            async with (
-                asyncio.timeout(REQUEST_SECONDS),
-                AsyncClient(self._endpoint, token, ca=self._ca, retry=None) as client,
-            ):
+            client = AsyncClient(self._endpoint, token, ca=self._ca, retry=None)
+            async with asyncio.timeout(REQUEST_SECONDS), client:
                 user = await client.call(wire.get_profile())
         except TimeoutError:
             raise ServiceTimeout("AMS did not say in time whose key this is") from None

@@ -25,8 +25,7 @@ _KINDS = {bool: "bool", str: "string", list: "array", dict: "object", int: "numb
 
 def read_body(body: bytes, fields: type[T]) -> T:
     """Parse a body. All fields are optional, their types must be in `_CHECKS`. Raises `BadRequest`."""
-    value = _first_value(body.decode("utf-8", "replace"))
-    if value is None:
+    if (value := _first_value(body.decode("utf-8", "replace"))) is None:
         return fields()
     if not isinstance(value, dict):
         raise _malformed_error(f"json: cannot unmarshal {_KINDS[type(value)]} into an object")
@@ -34,8 +33,15 @@ def read_body(body: bytes, fields: type[T]) -> T:
     found: dict[str, Any] = {}
     for name, member in value.items():
         field = known.get(name.lower())
-        if field is not None and member is not None:
-            found[field.name] = _check_value(field.name, member, field.type)
+        if field is None or member is None:
+            continue
+        called, check = _CHECKS[field.type]
+        try:
+            found[field.name] = check(member)
+        except TypeError as error:
+            kind = _KINDS.get(type(error.args[0] if error.args else member), "null")
+            said = f"json: cannot unmarshal {kind} into field {field.name} of type {called}"
+            raise _malformed_error(said) from None
     return fields(**found)
 
 
@@ -101,6 +107,7 @@ def _of_type(kind: type[V], value: object) -> V:
     return value
 
 
+# By the type of a field: its name in the reference, and its parser.
 _CHECKS: Mapping[object, tuple[str, Callable[[object], object]]] = {
     str | None: ("string", _text),
     int | None: ("int", lambda value: _of_type(int, value)),
@@ -111,13 +118,3 @@ _CHECKS: Mapping[object, tuple[str, Callable[[object], object]]] = {
         lambda value: {_text(name): _text(each) for name, each in _of_type(dict, value).items()},
     ),
 }
-"""By the type of a field: its name in the reference, and its parser."""
-
-
-def _check_value(name: str, value: object, kind: object) -> object:
-    called, check = _CHECKS[kind]
-    try:
-        return check(value)
-    except TypeError as error:
-        kind = _KINDS.get(type(error.args[0] if error.args else value), "null")
-        raise _malformed_error(f"json: cannot unmarshal {kind} into field {name} of type {called}") from None

@@ -34,7 +34,6 @@ _ADDRESSES = {0x11: 4, 0x21: 16}  # TCP over IPv4 and IPv6: bytes of each addres
 
 NOT_A_PROXY = "A certificate in a header is taken from listed proxies only"
 FORWARDED_FOR = b"x-forwarded-for"
-CHAIN_SUFFIX = b"-chain"  # suffix of the header with the rest of the chain
 _PEM = re.compile(r"-----BEGIN CERTIFICATE-----(.+?)-----END CERTIFICATE-----", re.DOTALL)
 
 
@@ -47,8 +46,7 @@ class Preface:
 
     def __init__(self) -> None:
         self._held = b""
-        self.client: tuple[str, int] | None = None
-        """The client; None before the preface is complete, and for a connection of the proxy itself."""
+        self.client: tuple[str, int] | None = None  # None before it is complete, and for the proxy's own connection
 
     def feed(self, data: bytes) -> bytes | None:
         """Take received bytes. Returns the bytes after a complete preface, else None. Raises `BadPreface`."""
@@ -114,10 +112,9 @@ class Relaying:
             scope[PEER] = await self._client(peer, scope["headers"])
         except AmsError as error:
             refused = refusal(error)
-            resource = without_secrets(scope["path"].removeprefix("/v1"))
-            await self._failures.record_failure(
-                peer.address, code=refused.code, reason=error.message, resource=resource, is_counted=refused.code < 500
-            )
+            said = {"reason": error.message, "resource": without_secrets(scope["path"].removeprefix("/v1"))}
+            is_counted = refused.code < 500
+            await self._failures.record_failure(peer.address, code=refused.code, is_counted=is_counted, **said)
             await answer(send, refused.code, refused.body, [JSON])
             return
         await self._app(scope, receive, send)
@@ -137,7 +134,7 @@ class Relaying:
         address = usual_address(said) or peer.address
         if not shown or not shown[0].strip():
             return Peer(address)
-        chain = b"".join(value for name, value in headers if name == self._header + CHAIN_SUFFIX)
+        chain = b"".join(value for name, value in headers if name == self._header + b"-chain")
         try:
             [(leaf, signed, _), *rest] = _certificates(shown[0])
             rest += _certificates(chain) if chain.strip() else []

@@ -40,9 +40,8 @@ TYPES = "/service-types"
 TYPE = TYPES + "/{service-type}"
 HOST = TYPE + "/hosts/{host}"
 _KINDS, _VERBS = ("service-types", "auth-methods", "bindings"), ("create", "update", "delete")
+# Audited actions: those of rows with `changes`.
 CHANGE_ACTIONS = frozenset([f"{kind}:{verb}" for kind in _KINDS for verb in _VERBS] + ["keys:create", "keys:delete"])
-"""Audited actions: those of rows with `changes`."""
-PAGE_NOT_FOUND = "Page not found"
 HEALTH_SECONDS = 2.0
 _MAX_DIGITS = 9
 
@@ -116,7 +115,7 @@ class Routes:
         segments = [unquote(part) for part in raw.decode("latin-1").split("/")] if raw else scope["path"].split("/")
         found = [(row, names) for row, pattern in self._rows if (names := _match(pattern, segments)) is not None]
         if not found:
-            raise NotFound(PAGE_NOT_FOUND)
+            raise NotFound("Page not found")
         for row, names in found:
             if row.method == method:
                 return row, names
@@ -191,10 +190,9 @@ class Handlers:
         return await self._auth_methods.get(await self._type(asked), asked.names["host"])
 
     async def _list_host_bindings(self, asked: AuthnCall) -> Reply:
-        service_type = await self._type(asked)
-        host, identifier = asked.names["host"], asked.parameter("authID")
+        service_type, identifier = await self._type(asked), asked.parameter("authID")
         asked_page = PageRequest() if identifier else asked.page()
-        page = await self._bindings.of_host(service_type, host, identifier, asked_page)
+        page = await self._bindings.of_host(service_type, asked.names["host"], identifier, asked_page)
         return _listing(wire.Bindings, _binding, page)
 
     async def _create_binding(self, asked: AuthnCall) -> Reply:
@@ -216,8 +214,7 @@ class Handlers:
         return Reply(204)
 
     async def _list_events(self, asked: AuthnCall) -> Reply:
-        filters = event_filter(asked.parameter, CHANGE_ACTIONS)
-        page = asked.page()
+        filters, page = event_filter(asked.parameter, CHANGE_ACTIONS), asked.page()
         return Reply(200, await self._store.events.list(filters, page.size, page.token))
 
     async def _log_in(self, asked: AuthnCall) -> Reply:
@@ -231,8 +228,7 @@ class Handlers:
 
     async def _show_health(self, asked: AuthnCall) -> Reply:
         """Show the state of the service and its database; always 200 (15, A19)."""
-        wrong = self._store.database.away
-        if wrong is None:
+        if (wrong := self._store.database.away) is None:
             try:
                 async with asyncio.timeout(HEALTH_SECONDS):
                     await self._store.check()

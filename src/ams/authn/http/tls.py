@@ -36,7 +36,6 @@ logger = structlog.get_logger("ams.authn.tls")
 
 MAX_CACHED_CERTIFICATES = 2_000  # cached parsed certificates of clients
 MAX_CACHED_BYTES = 8 * 1024  # largest certificate that is cached: any client may send one of 100 kB
-_CHUNK = 65536
 
 
 class AskingContext(ssl.SSLContext):
@@ -134,7 +133,14 @@ class _AskingConnection:
 
     def _call_openssl(self, act: Callable[..., Any], *arguments: Any) -> Any:
         try:
-            self._feed()
+            data = self._incoming.read() if self._incoming.pending else b""
+            if self._awaited is not None:
+                if (rest := self._awaited.feed(data)) is None:
+                    raise SSL.WantReadError
+                self._awaited, data = None, rest
+            if data:
+                self._connection.bio_write(data)
+                self._fed = True
             return act(*arguments)
         except SSL.WantReadError:
             self._fed = False
@@ -148,17 +154,7 @@ class _AskingConnection:
         finally:
             with contextlib.suppress(SSL.Error):  # until there is no more
                 while True:
-                    self._outgoing.write(self._connection.bio_read(_CHUNK))
-
-    def _feed(self) -> None:
-        data = self._incoming.read() if self._incoming.pending else b""
-        if self._awaited is not None:
-            if (rest := self._awaited.feed(data)) is None:
-                raise SSL.WantReadError
-            self._awaited, data = None, rest
-        if data:
-            self._connection.bio_write(data)
-            self._fed = True
+                    self._outgoing.write(self._connection.bio_read(65536))
 
 
 def _refuse_pass_phrase() -> bytes:
@@ -196,14 +192,9 @@ def _reason(error: Exception) -> str:
 
 
 def new_server(
-    app: Application,
-    context: AskingContext,
-    limits: ListenerLimits,
-    *,
-    head_seconds: float = 5.0,
-    read_seconds: float = 5.0,
-    idle_seconds: float = 60.0,
-) -> HttpServer:
+    app: Application, context: AskingContext, limits: ListenerLimits, *,
+    head_seconds: float = 5.0, read_seconds: float = 5.0, idle_seconds: float = 60.0,
+) -> HttpServer:  # fmt: skip
     """Return the server of an application, which finds a `Peer` in the scope of each request.
 
     Read seconds apply to a whole request, and again to its body (contract 11).

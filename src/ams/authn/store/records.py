@@ -91,14 +91,15 @@ class _Records(Generic[R]):
 
         return await self._database.read(work)
 
-    async def create(self, made: R) -> None:
-        """Add a record. Raises `AlreadyExists`, `NotFound` without its service type or host, `Conflict`."""
+    async def create(self, made: R) -> R:
+        """Add and return a record. Raises `AlreadyExists`, `NotFound` without its service type or host, `Conflict`."""
 
-        def work(connection: sa.Connection) -> None:
+        def work(connection: sa.Connection) -> R:
             self._check(connection, made, None)
             self._write(connection, sa.insert(self.table), made, uuid=made.uuid, created_on=made.created_on)
+            return made
 
-        await self._database.write(work)
+        return await self._database.write(work)
 
     async def change(self, known: R, now: Milliseconds, change: Change[R], expected: Precondition = ANY_VERSION) -> R:
         """Change a record atomically. Raises `NotFound`, `ChangedMeanwhile`, as `create`, and what `change` raises."""
@@ -185,8 +186,16 @@ class ServiceTypeRecords(_Records[values.ServiceType]):
         has_new_name = old is None or old.name != new.name
         if has_new_name and _exists(connection, service_types.c.number, service_types.c.name == new.name):
             raise AlreadyExists(f"service-type object with name: {new.name} already exists")
-        if old is not None:
-            _require_reachable(connection, old, new)
+        if old is None:
+            return
+        methods = auth_methods.c.service_uuid == old.uuid
+        if new.auth_method != old.auth_method and _exists(connection, auth_methods.c.number, methods):
+            raise Conflict(f"auth_method of service-type {old.name} is in use: delete its auth methods first")
+        for host in (each for each in old.hosts if each not in new.hosts):
+            for table in (auth_methods, bindings):
+                if _exists(connection, table.c.number, table.c.service_uuid == old.uuid, table.c.host == host):
+                    what = f"host {host} of service-type {old.name}"
+                    raise Conflict(f"{what} is in use: delete its auth method and bindings first")
 
     def _write(
         self, connection: sa.Connection, statement: sa.Insert | sa.Update, of: values.ServiceType, **fixed: object
@@ -230,19 +239,6 @@ def _type_by_uuid(connection: sa.Connection, uuid: str) -> values.ServiceType | 
     return next(iter(ServiceTypeRecords._read_rows(connection, rows)), None)
 
 
-def _require_reachable(connection: sa.Connection, old: values.ServiceType, new: values.ServiceType) -> None:
-    methods, name = auth_methods.c.service_uuid == old.uuid, old.name
-    if new.auth_method != old.auth_method and _exists(connection, auth_methods.c.number, methods):
-        raise Conflict(f"auth_method of service-type {name} is in use: delete its auth methods first")
-    for host in old.hosts:
-        is_used = (
-            _exists(connection, table.c.number, table.c.service_uuid == old.uuid, table.c.host == host)
-            for table in (auth_methods, bindings)
-        )
-        if host not in new.hosts and any(is_used):
-            raise Conflict(f"host {host} of service-type {name} is in use: delete its auth method and bindings first")
-
-
 class _Kept(msgspec.Struct, omit_defaults=True):
     access_key: str = ""
     headers: dict[str, str] = {}
@@ -281,12 +277,12 @@ class AuthMethodRecords(_Records[values.AuthMethod]):
         return {**same, "sealed": self._secrets.seal(kept, f"auth method {of.uuid}")}
 
     def _read_rows(self, connection: sa.Connection, rows: Sequence[sa.Row[Any]]) -> list[values.AuthMethod]:
-        return [self._read_row(row) for row in rows]
-
-    def _read_row(self, row: sa.Row[Any]) -> values.AuthMethod:
-        kept = msgspec.json.decode(self._secrets.open(row.sealed, f"auth method {row.uuid}"), type=_Kept)
-        same = _same(values.AuthMethod, row, but=("access_key", "headers"))
-        return values.AuthMethod(**same, access_key=kept.access_key, headers=kept.headers)
+        found = []
+        for row in rows:
+            kept = msgspec.json.decode(self._secrets.open(row.sealed, f"auth method {row.uuid}"), type=_Kept)
+            same = _same(values.AuthMethod, row, but=("access_key", "headers"))
+            found.append(values.AuthMethod(**same, access_key=kept.access_key, headers=kept.headers))
+        return found
 
 
 class BindingRecords(_Records[values.SubjectBinding]):
@@ -326,8 +322,7 @@ class BindingRecords(_Records[values.SubjectBinding]):
 
     def _check(self, connection: sa.Connection, new: values.SubjectBinding, old: values.SubjectBinding | None) -> None:
         login = _login_of(new)
-        # For each of the four fields: a moved binding may collide with another one (15, A4).
-        moves = old is None or _login_of(old) != login
+        moves = old is None or _login_of(old) != login  # it may collide with another one then (15, A4)
         if moves and _exists(connection, bindings.c.number, bindings.c.login == login):
             raise AlreadyExists(f"binding object with auth_identifier: {new.auth_identifier} already exists")
         has_new_name = old is None or old.name != new.name

@@ -14,15 +14,6 @@ METADATA = sa.MetaData(naming_convention=NAMING)
 
 VERSION = "authn_version"  # table with the newest migration
 
-CONFLICT_TEXTS = {
-    "authn_service_types_name_unique": "service-type object with this name already exists",
-    "authn_auth_methods_service_uuid_unique": "Auth method object with this host already exists",
-    "authn_bindings_name_unique": "binding object with this name already exists",
-    "authn_bindings_login_unique": "binding object with this auth_identifier already exists",
-    "authn_keys_name_unique": "key object with this name already exists",
-}
-"""Error texts for races that only the database detects: usually each write looks for the value first."""
-
 
 def _identity() -> tuple[sa.Column[int], sa.Column[str]]:
     number = sa.Column("number", sa.Integer, primary_key=True, autoincrement=True)
@@ -122,7 +113,13 @@ AUTHN = DatabaseSchema(
     what="certificate service",
     tables=METADATA,
     outcomes=outcomes_table("authn_outcomes"),
-    taken=CONFLICT_TEXTS,
+    taken={  # races that only the database detects: usually each write looks for the value first
+        "authn_service_types_name_unique": "service-type object with this name already exists",
+        "authn_auth_methods_service_uuid_unique": "Auth method object with this host already exists",
+        "authn_bindings_name_unique": "binding object with this name already exists",
+        "authn_bindings_login_unique": "binding object with this auth_identifier already exists",
+        "authn_keys_name_unique": "key object with this name already exists",
+    },
     absent=HOST_GONE,
     keys=sealing,
     other_key="the key of the secrets is not the one they were encrypted with; restore it",
@@ -131,6 +128,5 @@ AUTHN = DatabaseSchema(
     head="0001",
     channel="ams_authn",
     serving=0x616D735F61757468,  # "ams_auth" in ASCII
-    owns=lambda table: table.startswith("authn_"),
+    owns=lambda table: table.startswith("authn_"),  # a database may have these and the registry's tables
 )
-"""One PostgreSQL database may have these and the registry's tables, in any order of creation."""

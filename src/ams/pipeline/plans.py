@@ -21,14 +21,8 @@ from ams.pipeline.job_run import RunPlan
 from ams.pipeline.jobs import load
 from ams.pipeline.jobs.base import Job, read_options, takes_text
 
-_PYTHON, _YAML = (".py",), (".yaml", ".yml")
-_KEYS = ("name", "job", "options")
+_YAML = (".yaml", ".yml")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", re.ASCII)  # of a run, and of its folder
-
-
-def is_file(target: str) -> bool:
-    """Return whether a target is a file; `-` is standard input."""
-    return target == "-" or target.endswith((*_PYTHON, *_YAML)) or "/" in target
 
 
 def read_plan(target: str, settings: Sequence[str] = ()) -> RunPlan:
@@ -44,7 +38,7 @@ def read_plan(target: str, settings: Sequence[str] = ()) -> RunPlan:
     """
     if target == "-" or target.endswith(_YAML):
         return _plan_of_yaml(target, settings)
-    job = _load_file(target) if is_file(target) else load(target)
+    job = _load_file(target) if target.endswith(".py") or "/" in target else load(target)
     options, wrong = read_options(job.options, _read_settings(job, settings))
     if options is None:
         raise WrongOption(wrong[0].option, "; ".join([wrong[0].reason, *map(str, wrong[1:])]))
@@ -104,7 +98,7 @@ def _plan_of_yaml(file: str, settings: Sequence[str]) -> RunPlan:
     said: dict[str, Value] = {}
     if root is not None:
         with finding(root):
-            said = root.mapping(_KEYS)
+            said = root.mapping(("name", "job", "options"))
     name, job, options = "", None, None
     if "job" in said:
         with finding(said["job"]):

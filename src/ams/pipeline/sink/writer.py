@@ -20,7 +20,7 @@ import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from itertools import chain
 from pathlib import Path
@@ -35,7 +35,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from ams.pipeline.errors import PipelineError, StaleCheckpoint, WrongOption
-from ams.pipeline.options import writing
+from ams.pipeline.options import Writing
 from ams.pipeline.service_calls import Service
 from ams.pipeline.sink.requests import BATCH_ID, LANE, Chunk, Chunker, Publisher, Rows, Sender, key_prefix, layout
 from ams.storage.files import Disk, write_whole
@@ -170,14 +170,11 @@ class WrittenRequests(WriterCommitMessage):
     part: _TaskRequests | None  # None if the batch has a plan already
 
 
-PARTS_AT_ONCE = 4  # partitions of a stream's batch published in parallel
-
-
 class _Writer:
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
         if overwrite:
             raise WrongOption("mode", "messages are only ever added to a topic: append")
-        self._writing = writing(options)
+        self._writing = Writing(options)
         self._layout = layout(schema, self._writing.topic, self._writing.order_by)
 
     def _chunks(self, batches: Iterator[pa.RecordBatch], partition: int) -> Iterator[Chunk]:
@@ -199,7 +196,8 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
             what = "a batch write with an idempotencyKey, or within foreachBatch,"
             raise WrongOption("columns", f"{what} {reason}: {advice}")
         with Service(self._writing.access) as service:
-            publisher = Publisher(service, self._writing, key_prefix(self._writing.idempotency_key, task))
+            prefix = key_prefix(self._writing.idempotency_key, task)
+            publisher = Publisher(service, self._writing.project, prefix, self._writing.create_topics)
             _publish(publisher, self._chunks(iterator, task.partitionId()))
         return WriterCommitMessage()
 
@@ -237,8 +235,8 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         plan = folder.plan or folder.seal(_PublishPlan(self._writing.project, prefix, parts))
         if plan.is_published:
             return
-        with Service(self._writing.access) as service, ThreadPoolExecutor(PARTS_AT_ONCE) as threads:
-            publisher = Publisher(service, replace(self._writing, project=plan.project), plan.key_prefix)
+        with Service(self._writing.access) as service, ThreadPoolExecutor(4) as threads:  # so many parts at once
+            publisher = Publisher(service, plan.project, plan.key_prefix, self._writing.create_topics)
             under_way = [threads.submit(_publish, publisher, folder.chunks(part)) for part in plan.parts]
             for each in under_way:
                 each.result()

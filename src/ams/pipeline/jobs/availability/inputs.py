@@ -133,7 +133,8 @@ def inputs(options: AvailabilityOptions, came: Lists = Lists()) -> Inputs:  # no
         _downtimes(options.downtimes, passed_over) if options.downtimes else {},
     )
     lists = Lists._make(file or message for file, message in zip(files, came, strict=True))
-    requests = _times("recomputations", options.recomputations, documents.RecomputationRequest, passed_over)
+    asked = _read_list("recomputations", options.recomputations, documents.RecomputationRequest)
+    requests = _drop_reversed("recomputations", asked, passed_over)
     followed = tuple(each for each in requests if each.is_about(options.report))
     for request in followed:
         hosts = (each for each in request.exclude_monitoring_source if each.is_reversed)
@@ -156,15 +157,11 @@ def day_before(day: str, days: int = 1) -> str:
 def _downtimes(file: str, passed_over: list[str]) -> dict[str, list[documents.Downtime]]:
     found = _load("downtimes", file, lambda found: found)
     if not isinstance(found, list) or not any(isinstance(each, dict) and "endpoints" in each for each in found):
-        return {"": _times("downtimes", file, documents.Downtime, passed_over)}
+        return {"": _drop_reversed("downtimes", _read_list("downtimes", file, documents.Downtime), passed_over)}
     held: dict[str, list[documents.Downtime]] = {}
     for each in _read_list("downtimes", file, documents.DowntimesOfDate):
         held.setdefault(each.date, []).extend(_drop_reversed("downtimes", each.endpoints or [], passed_over))
     return held
-
-
-def _times(option: str, file: str, item: type[P], passed_over: list[str]) -> list[P]:
-    return _drop_reversed(option, _read_list(option, file, item), passed_over)
 
 
 def _drop_reversed(option: str, times: Iterable[P], passed_over: list[str]) -> list[P]:

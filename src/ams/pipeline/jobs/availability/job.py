@@ -30,7 +30,6 @@ from ams.pipeline.jobs.availability.parse import lists, parse_lists, parse_resul
 from ams.pipeline.jobs.availability.timelines import DAY
 from ams.pipeline.jobs.base import Job
 from ams.pipeline.jobs.fields import group
-from ams.pipeline.message_parser import rows_of, split
 from ams.pipeline.report import plots
 from ams.pipeline.report.page import Figure, Rows, Section, page, put
 from ams.pipeline.run import Run
@@ -87,8 +86,8 @@ class Outbox:
             for number in pending:
                 rows = self.table.read().where(F.col("number") == number)
                 messages = rows.select("data", attributes.alias("attributes"), order.alias("order_by"))
-                key = {"idempotencyKey": f"events-{self.name}-{number}"}
-                publish(messages, {**self.options, **key}, ("order_by",))
+                options = {**self.options, "idempotencyKey": f"events-{self.name}-{number}"}
+                publish(messages, options, ("order_by",))
                 write(self.marker, _Sent(number))
         finally:
             context.setLocalProperty(BATCH_ID, batch)  # type: ignore[arg-type]  # it may have been absent
@@ -107,13 +106,11 @@ def run(run: Run, options: AvailabilityOptions) -> None:
     def handle(batch: DataFrame) -> None:
         sync = F.col("topic") == options.sync_topic
         latest = time.time() + DAY  # clocks differ, but not by a day
-        read_lists, schema = partial(parse_lists, report=options.report), figures.SYNCED
-        items = split(rows_of(batch.where(sync), read_lists, schema), schema)
         read_results = partial(parse_results, shape=options.shape, latest=latest)
         run.append(stored, _with_source(run.parsed(batch.where(~sync), read_results, figures.RESULTS)))
         if options.sync_topic:
-            run.append(synced, _with_source(items.records))
-        run.set_aside(items.broken)
+            read_lists = partial(parse_lists, report=options.report)
+            run.append(synced, _with_source(run.parsed(batch.where(sync), read_lists, figures.SYNCED)))
 
     def refresh() -> None:
         came = synced.read(columns=figures.SYNCED.names[:3]).distinct().collect() if options.sync_topic else []
@@ -254,12 +251,8 @@ def as_page(shown: Board) -> str:
     return page("Availability and reliability", "What monitoring found of the sites, day by day.", sections(shown))
 
 
+SUMMARY = "Daily availability and reliability of sites, services and endpoints, from monitoring results"
+# Days depend on the content of these files, not on their paths, so the paths may change.
 FILES = {"metric_profile", "aggregation_profile", "operations_profile", "topology", "groups", "downtimes"}
-JOB = Job(
-    "availability",
-    "Daily availability and reliability of sites, services and endpoints, from monitoring results",
-    AvailabilityOptions,
-    run,
-    # Days depend on the content of these files, not on their paths, so the paths may change.
-    harmless=frozenset({*FILES, "recomputations", "repeat_hours", "batch_messages"}),
-)
+HARMLESS = frozenset({*FILES, "recomputations", "repeat_hours", "batch_messages"})
+JOB = Job("availability", SUMMARY, AvailabilityOptions, run, HARMLESS)

@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import yaml
 from pyspark import cloudpickle
 
@@ -42,20 +41,7 @@ def read_plan(target: str, settings: Sequence[str] = ()) -> RunPlan:
     options, wrong = read_options(job.options, _read_settings(job, settings))
     if options is None:
         raise WrongOption(wrong[0].option, "; ".join([wrong[0].reason, *map(str, wrong[1:])]))
-    return _plan(job, job.name, options)
-
-
-def _plan(job: Job[Any], name: str, options: msgspec.Struct) -> RunPlan:
-    values: dict[str, Any] = msgspec.to_builtins(options)
-    shown = {name: msgspec.json.encode(value).decode() for name, value in values.items()}
-    return RunPlan(
-        name=name,
-        summary=job.summary,
-        run=lambda run: job.run(run, options),
-        rows={"job": job.name},
-        options={name: value for name, value in values.items() if name not in job.harmless},
-        lines=[f"job      {job.name}: {job.summary}", *(f"option   {key} = {value}" for key, value in shown.items())],
-    )
+    return RunPlan(job, job.name, options)
 
 
 def _load_file(file: str) -> Job[Any]:
@@ -123,7 +109,7 @@ def _plan_of_yaml(file: str, settings: Sequence[str]) -> RunPlan:
             findings.append(Finding(place.line, f"option {error.option}: {error.reason}"))
     if findings or job is None or options is None:
         raise WrongJobFile(file, sorted(set(findings), key=lambda each: each.line))
-    return _plan(job, name, options)
+    return RunPlan(job, name, options)
 
 
 def _read_name(value: Value) -> str:

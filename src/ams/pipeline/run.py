@@ -147,12 +147,12 @@ class Run:
         where = "the result" if self._batch is None else f"batch {self._batch}"
         if self._batch is None and (aside := [each.name for each in expectations if each.sets_aside]):
             raise WrongOption("on_failure", f"expectation {aside[0]}: rows of a result cannot be set aside")
-        checked = check_rows(rows, expectations, where, self.say)
-        self._kept.callback(checked.cached.unpersist)
-        self._counts |= checked.counts
-        if checked.aside is not None:
-            self.set_aside(checked.aside)
-        return checked.passed
+        passed, broken, counts, cached = check_rows(rows, expectations, where, self.say)
+        self._kept.callback(cached.unpersist)
+        self._counts |= counts
+        if broken is not None:
+            self.set_aside(broken)
+        return passed
 
     def append(self, table: Table, rows: DataFrame) -> None:
         """Add rows of the batch to a table, exactly once. Call it once for each table; raises `WrongTable`."""

@@ -60,16 +60,11 @@ class _PublishPlan(msgspec.Struct, frozen=True):
     is_published: bool = False
 
 
-@dataclass(frozen=True, slots=True)
 class BatchFolder:
-    """The folder of one batch."""
+    """The folder of one batch in a checkpoint."""
 
-    path: Path
-
-    @classmethod
-    def of(cls, checkpoint: Path, batch: int) -> "BatchFolder":
-        """Return the folder of a batch in a checkpoint."""
-        return cls(checkpoint / FOLDER / f"batch-{batch:06d}")
+    def __init__(self, checkpoint: Path, batch: int) -> None:
+        self.path = checkpoint / FOLDER / f"batch-{batch:06d}"
 
     @property
     def plan(self) -> _PublishPlan | None:
@@ -137,7 +132,7 @@ def refuse_stale(checkpoint: Path, window: float, now: float | None = None) -> N
     number = _last(checkpoint / "offsets")
     if number <= _last(checkpoint / "commits"):
         return
-    folder = BatchFolder.of(checkpoint, number)
+    folder = BatchFolder(checkpoint, number)
     plan = folder.plan  # no plan: nothing was published
     if folder.path.is_dir() and (plan is None or plan.is_published):
         return
@@ -218,7 +213,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenRequests:
         """Write down a partition's requests. Raises `WrongRow`."""
         task = _task()
-        folder = BatchFolder.of(self._checkpoint, int(task.getLocalProperty(BATCH_ID) or 0))
+        folder = BatchFolder(self._checkpoint, int(task.getLocalProperty(BATCH_ID) or 0))
         prefix = key_prefix(self._writing.idempotency_key, task)
         if folder.plan is not None:
             for _ in iterator:  # Spark requires the rows to be consumed
@@ -228,7 +223,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
         """Write the batch's plan, then publish from it. Raises a `ClientError`."""
-        folder = BatchFolder.of(self._checkpoint, batchId)
+        folder = BatchFolder(self._checkpoint, batchId)
         kept = [each for each in messages if isinstance(each, WrittenRequests)]
         prefix = next((each.key_prefix for each in kept), "")
         parts = tuple(each.part for each in kept if each.part is not None)

@@ -12,7 +12,6 @@ import hashlib
 import json
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -25,7 +24,7 @@ from pyspark.sql import functions as F
 
 from ams.pipeline.checkpoint import CHECKPOINT, read, write
 from ams.pipeline.jobs.availability import figures
-from ams.pipeline.jobs.availability.inputs import AvailabilityOptions, DayInputs, Inputs, day_before, inputs
+from ams.pipeline.jobs.availability.inputs import AvailabilityOptions, DayInputs, Inputs, day_before
 from ams.pipeline.jobs.availability.parse import lists, parse_lists, parse_results
 from ams.pipeline.jobs.availability.timelines import DAY
 from ams.pipeline.jobs.base import Job
@@ -44,8 +43,7 @@ class _Sent(msgspec.Struct, frozen=True):
     number: int
 
 
-@dataclass(frozen=True, slots=True)
-class Outbox:
+class Outbox(NamedTuple):
     """Outbox table of events to publish."""
 
     table: Table
@@ -100,7 +98,7 @@ DayPrint = tuple[DayInputs, str]  # the inputs of a day, and their fingerprint
 
 def run(run: Run, options: AvailabilityOptions) -> None:
     """Store the topic's results by day, and compute days with changed inputs."""
-    inputs(options)  # report bad files before reading messages
+    Inputs(options)  # report bad files before reading messages
     stored, synced = run.table("results", figures.RESULTS, ("date",)), run.table("synced", figures.SYNCED)
 
     def handle(batch: DataFrame) -> None:
@@ -114,7 +112,7 @@ def run(run: Run, options: AvailabilityOptions) -> None:
 
     def refresh() -> None:
         came = synced.read(columns=figures.SYNCED.names[:3]).distinct().collect() if options.sync_topic else []
-        known = inputs(options, lists(map(tuple, came)))
+        known = Inputs(options, lists(map(tuple, came)))
         if known.unfit:
             run.say(f"metric profiles of which nothing counts, passed over: {', '.join(known.unfit)}")
         for each in known.passed_over:

@@ -87,7 +87,6 @@ RESULTS: Final[Mapping[str, StructType]] = {
     ),
 }  # each by month; rows that one record made say by `source` which message it came in
 
-
 JOB_KEY = ("site", "submit_host", "job_id", "end_time")  # key of a job; records of one key are of one month
 SYNC_KEY = ("month", "site", "submit_host")
 USED = ("wall", "cpu", "network_in", "network_out")  # what counts from the start of a machine

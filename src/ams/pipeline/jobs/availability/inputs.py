@@ -187,7 +187,6 @@ def _read_list(option: str, file: str, item: type[T]) -> list[T]:
 
 
 def _single(option: str, file: str, item: type[T]) -> T:
-
     def fit(found: Any) -> T:
         alone = found if isinstance(found, list) else [found]
         if len(alone) != 1:

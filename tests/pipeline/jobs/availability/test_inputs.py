@@ -3,7 +3,6 @@
 import io
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, get_args
@@ -105,7 +104,7 @@ def test_an_item_without_service_or_host_is_no_endpoint() -> None:
 def test_a_downtime_of_days_covers_each_of_them() -> None:
     down = Downtime("2024-03-04T12:00:00Z", "2024-03-06T06:00:00Z", hostname="w1", service="webdav")
     known = Inputs(AvailabilityOptions(**PROFILES))
-    known = replace(known, lists=known.lists._replace(downtimes={"": [down]}))
+    known.lists = known.lists._replace(downtimes={"": [down]})
     found = known.on("2024-03-05", NOW)
 
     assert found.laid_over("A", Place("webdav", "w1")) == [StatusSpan(-43_200, 108_000, "DOWNTIME")]

@@ -12,7 +12,7 @@ from ams.client.errors import NotAllowed, NotFound
 from ams.pipeline.columns import MESSAGES
 from ams.pipeline.datasource import AmsDataSource, Places, StreamReader, plain
 from ams.pipeline.errors import DataLoss, WrongOption
-from ams.pipeline.options import EARLIEST, LATEST, Reading, ResourceName, reading
+from ams.pipeline.options import EARLIEST, LATEST, Reading, ResourceName
 from ams.pipeline.range_reader import LostMessages
 from ams.pipeline.service_calls import Service
 from tests.pipeline.garden import Garden, make_messages
@@ -29,7 +29,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def read_options(options: dict[str, str], environment: dict[str, str] | None = None) -> Reading:
-    return reading(options, environment or {"XDG_CONFIG_HOME": "/nowhere"})
+    return Reading(options, environment or {"XDG_CONFIG_HOME": "/nowhere"})
 
 
 @pytest.mark.parametrize(("options", "option", "reason"), [
@@ -151,7 +151,7 @@ def three_plants(garden: Garden) -> Garden:
 
 
 def find_starts(garden: Garden, default: int = EARLIEST, **options: str) -> list[int]:
-    asked = reading(garden.options | options)
+    asked = Reading(garden.options | options)
     with Service(asked.access) as service:
         return list(Places(service, asked).starts(default).values())
 
@@ -207,7 +207,7 @@ def stream() -> Iterator[OpenReader]:
     with contextlib.ExitStack() as opened:
 
         def make(garden: Garden, **options: str) -> StreamReader:
-            reader = StreamReader(reading(garden.options | options))
+            reader = StreamReader(Reading(garden.options | options))
             opened.callback(reader.stop)
             return reader
 

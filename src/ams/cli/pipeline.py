@@ -121,7 +121,7 @@ def list_jobs(job: Job = None, output: Output = Format.TABLE) -> None:
         found = [{"job": each.name, "summary": each.summary} for each in map(load, sorted(JOBS))]
         headers = ("JOB", "WHAT IT DOES")
     else:
-        found = [each._asdict() for each in describe_options(load(job).options)]
+        found = describe_options(load(job).options)
         headers = ("OPTION", "DEFAULT", "MEANING")  # type: ignore[assignment]  # as many as the rows have
     rows = [tuple(each.values()) for each in found]
     write(output, found, columns(headers, rows))

@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 from ams.client import wire
 from ams.pipeline.columns import MESSAGES
 from ams.pipeline.errors import WrongOption
-from ams.pipeline.options import EARLIEST, LATEST, Positions, Reading, ResourceName, reading
+from ams.pipeline.options import EARLIEST, LATEST, Positions, Reading, ResourceName
 from ams.pipeline.range_reader import Fetch, OffsetRange, Offsets, limit_ends, parts, remade, report_data_loss
 from ams.pipeline.service_calls import ReadBounds, Service
 from ams.pipeline.sink.writer import BatchWriter, StreamWriter
@@ -33,8 +33,7 @@ class Places:
     def __init__(self, service: Service, reading: Reading) -> None:
         self._service, self._reading = service, reading
         self.topics: Sequence[ResourceName] = reading.topics
-        self.ids: dict[str, str] = {}
-        """Topic ids by name, as last seen; names without an id from the service are absent."""
+        self.ids: dict[str, str] = {}  # topic ids by name, as last seen; names without an id are absent
         if not reading.topics:
             self.look_again()
 
@@ -47,7 +46,6 @@ class Places:
             self.topics = (self._service.topic_of(self._reading.subscription),)
 
     def bounds(self) -> dict[ResourceName, ReadBounds]:
-        """Ask for the bounds of each topic."""
         found = {topic: self._service.bounds(topic, self._reading.through) for topic in self.topics}
         self.ids = {str(topic): bounds.id for topic, bounds in found.items() if bounds.id}
         return found
@@ -60,7 +58,6 @@ class Places:
         return self._offsets("startingOffsets", self._reading.starting, default)
 
     def ends(self) -> Offsets:
-        """Return the end offsets of a batch."""
         return self._offsets("endingOffsets", self._reading.ending, LATEST)
 
     def _offsets(self, option: str, said: Positions | datetime | None, default: int) -> Offsets:
@@ -137,7 +134,6 @@ class StreamReader(_PartitionReader, DataSourceStreamReader, SupportsTriggerAvai
         return self._offsets_with_ids(self._initial)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  # Spark's name
-        """Return the limit of a batch."""
         most = self.reading.max_offsets
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
@@ -171,7 +167,6 @@ class StreamReader(_PartitionReader, DataSourceStreamReader, SupportsTriggerAvai
         return self._ends
 
     def partitions(self, start: CheckpointOffsets, end: CheckpointOffsets) -> Sequence[InputPartition]:
-        """Return the ranges of a batch."""
         self._begun = True
         ends, ids = plain(end), end[IDS]
         topics = [ResourceName(*topic.split("/")) for topic in ends]  # a retried batch has the topics of its first try
@@ -179,7 +174,6 @@ class StreamReader(_PartitionReader, DataSourceStreamReader, SupportsTriggerAvai
         return [InputPartition(each) for each in parts(starts, ends, topics, self.reading.min_partitions, ids)]
 
     def stop(self) -> None:
-        """Close the connections."""
         self._service.close()
 
     @cached_property
@@ -234,23 +228,20 @@ class AmsDataSource(spark.DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return the name of the format."""
         return "ams"
 
     def schema(self) -> StructType:
         """Return the columns of a message. Also validates the options, when `load` is called."""
-        reading(self.options)
+        Reading(self.options)
         return MESSAGES
 
     def reader(self, schema: StructType) -> spark.DataSourceReader:
-        """Return the reader of a batch query."""
         self._require_ours(schema)
-        return _BatchReader(reading(self.options))
+        return _BatchReader(Reading(self.options))
 
     def streamReader(self, schema: StructType) -> spark.DataSourceStreamReader:  # noqa: N802  # Spark's name
-        """Return the reader of a streaming query."""
         self._require_ours(schema)
-        asked = reading(self.options)
+        asked = Reading(self.options)
         if asked.ending is not None:
             given = "endingTimestamp" if isinstance(asked.ending, datetime) else "endingOffsets"
             raise WrongOption(given, "is for a batch; a stream has no end")
@@ -260,11 +251,9 @@ class AmsDataSource(spark.DataSource):
         return StreamReader(asked)
 
     def writer(self, schema: StructType, overwrite: bool) -> spark.DataSourceWriter:
-        """Return the writer of a batch query."""
         return BatchWriter(self.options, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> spark.DataSourceStreamWriter:  # noqa: N802  # Spark's name
-        """Return the writer of a streaming query."""
         return StreamWriter(self.options, schema, overwrite)
 
     @staticmethod

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame
@@ -37,19 +37,13 @@ class Expectation:
         return self.on_failure == "set_aside"
 
 
-class CheckedRows(NamedTuple):
-    """Rows after a check."""
-
-    passed: DataFrame
-    aside: DataFrame | None  # `columns.BROKEN`
-    counts: dict[str, Counted]
-    cached: DataFrame  # holds the rows of both until it is unpersisted
-
-
 def check_rows(
     rows: DataFrame, expectations: Sequence[Expectation], where: str, say: Callable[[str], None]
-) -> CheckedRows:
-    """Check rows in the order of expectations: a row that is set aside is not checked further. Raises `CheckFailed`."""
+) -> tuple[DataFrame, DataFrame | None, dict[str, Counted], DataFrame]:
+    """Check rows in the order of expectations: a row that is set aside is not checked further. Raises `CheckFailed`.
+
+    Returns: Rows that stay, rows set aside (`columns.BROKEN`), the counts, and the cached rows of both, to unpersist.
+    """
     marks = {f"#{number}": each for number, each in enumerate(expectations)}
     marked, passed = rows, F.lit(True)  # in marked: true where it fails, null where it was not checked
     for mark, each in marks.items():
@@ -64,7 +58,7 @@ def check_rows(
         _judge(each, counts[each.name], where, say)
     aside = {mark: each.name for mark, each in marks.items() if each.sets_aside}
     broken = _broken(cached.where(~passed), rows.columns, aside) if aside else None
-    return CheckedRows(cached.where(passed).select(*rows.columns), broken, counts, cached)
+    return cached.where(passed).select(*rows.columns), broken, counts, cached
 
 
 def _judge(expectation: Expectation, counted: Counted, where: str, say: Callable[[str], None]) -> None:

@@ -4,12 +4,13 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -17,6 +18,7 @@ from pyspark.sql import SparkSession
 from ams.pipeline import checkpoint
 from ams.pipeline.checkpoint import SPARK_LOG, Counted, Identity
 from ams.pipeline.errors import Failed, Interrupted
+from ams.pipeline.jobs.base import Job
 from ams.pipeline.progress import told_by_signals
 from ams.pipeline.root_cause import root_cause, why_removed
 from ams.pipeline.run import RESUMES, Run, Source, Stopped, to_stderr
@@ -25,16 +27,17 @@ from ams.pipeline.session import local_session
 KILLED = "KILLED"  # ends the master's reason when somebody killed the application there
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RunPlan:
-    """A validated run, ready to start."""
+    """A validated run of a job, ready to start."""
 
-    name: str
-    summary: str
-    run: Callable[[Run], None]
-    rows: Mapping[str, Any] = field(default_factory=dict)  # see `ams.pipeline.checkpoint.Identity`
-    options: Mapping[str, Any] = field(default_factory=dict)
-    lines: Sequence[str] = ()
+    def __init__(self, job: Job[Any], name: str, options: msgspec.Struct) -> None:
+        values: dict[str, Any] = msgspec.to_builtins(options)
+        self.name, self.summary = name, job.summary
+        self.run: Callable[[Run], None] = lambda run: job.run(run, options)
+        self.rows = {"job": job.name}  # see `ams.pipeline.checkpoint.Identity`; options likewise
+        self.options = {option: value for option, value in values.items() if option not in job.harmless}
+        shown = (f"option   {option} = {msgspec.json.encode(value).decode()}" for option, value in values.items())
+        self.lines = [f"job      {job.name}: {job.summary}", *shown]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

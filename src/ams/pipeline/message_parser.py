@@ -1,12 +1,10 @@
 """Parses messages into records, and sets unreadable ones aside with the reason."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
-from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -14,7 +12,6 @@ from pyspark.sql.types import StructType
 
 from ams.pipeline.columns import BROKEN, CONTENT, PLACE
 from ams.pipeline.errors import Broken, PipelineError
-from ams.pipeline.session import persist_rows
 
 _ROWS = 4096  # per Arrow batch: packed messages give a thousand times more rows
 
@@ -22,40 +19,30 @@ _UNFIT = (pa.ArrowException, ArithmeticError, TypeError, ValueError)  # of value
 
 Message = dict[str, Any]
 Row = dict[str, Any]  # a record or a broken message, by `_parsed_schema`
-Record = Mapping[str, Any]
-Parse = Callable[[bytes, Mapping[str, str]], Iterable["Record | Broken"]]
+Parse = Callable[[bytes, Mapping[str, str]], Iterable["Mapping[str, Any] | Broken"]]
 """Reads the data and the attributes of a message; raises `Broken` for a message it cannot read, and yields one in the
 place of each record it cannot read. Pure, and of a module that imports no Spark."""
 
 
-class ParsedMessages(NamedTuple):
-    """Records and broken messages."""
-
-    records: DataFrame  # the columns of the schema, and `source`, a struct of `columns.PLACE`
-    broken: DataFrame  # `columns.BROKEN`: a row for each message or record set aside
-
-
-@contextmanager
-def parse_messages(
-    messages: DataFrame, parse: Parse, schema: StructType, level: StorageLevel = StorageLevel.MEMORY_AND_DISK_DESER
-) -> Iterator[ParsedMessages]:
-    """Parse messages (`columns.CONTENT`) into records with the columns of `schema`, kept until the block ends."""
-    with persist_rows(rows_of(messages, parse, schema), level) as rows:
-        yield split(rows, schema)
-
-
 def rows_of(messages: DataFrame, parse: Parse, schema: StructType) -> DataFrame:
-    """Return a row for each record and each thing set aside: `source`, `record` or `reason`, `attributes`, `data`."""
+    """Parse messages (`columns.CONTENT`) into a row for each record and each thing set aside.
+
+    A row has `source`, `record` or `reason`, `attributes` and `data`.
+    """
     return messages.select(*CONTENT.names).mapInArrow(_mapper(parse, _parsed_schema(schema)), _parsed_schema(schema))
 
 
-def split(rows: DataFrame, schema: StructType) -> ParsedMessages:
-    """Split the rows of `rows_of` into records and broken messages."""
+def split(rows: DataFrame, schema: StructType) -> tuple[DataFrame, DataFrame]:
+    """Split the rows of `rows_of` into records and broken messages.
+
+    Records have the columns of the schema, and `source`, a struct of `columns.PLACE`. The others (`columns.BROKEN`)
+    are a row for each message or record set aside.
+    """
     columns = (F.col("record").getField(name).alias(name) for name in schema.names)
     place = (F.col("source").getField(name).alias(name) for name in PLACE.names)
     records = rows.where(F.col("reason").isNull()).select(*columns, "source")
     broken = rows.where(F.col("reason").isNotNull()).select(*place, "attributes", "data", "reason")
-    return ParsedMessages(records, broken.select(*BROKEN.names))
+    return records, broken.select(*BROKEN.names)
 
 
 def _parsed_schema(schema: StructType) -> StructType:

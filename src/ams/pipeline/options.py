@@ -175,20 +175,22 @@ EARLIEST, LATEST = -2, -1  # oldest message kept, and the end, as in Spark's Kaf
 Positions = Mapping[str, int]  # by `PROJECT/TOPIC`, also `EARLIEST` and `LATEST`; key `""` is for all other topics
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """Options of a source."""
+    """Options of a source. Pickled to the executors with the reader; never shown."""
 
-    access: Access
-    topics: tuple[ResourceName, ...]  # empty for a subscription or patterns
-    patterns: tuple[str, ...] = ()
-    project: str  # project of the patterns; empty if none is in use
-    subscription: ResourceName | None
-    starting: Positions | datetime | None  # None: the default
-    ending: Positions | datetime | None  # of a batch; None: at the end
-    max_offsets: int | None
-    min_partitions: int | None
-    fail_on_data_loss: bool
+    def __init__(self, options: Mapping[str, str], environment: Mapping[str, str] = os.environ) -> None:
+        """Read the options. Raises `WrongOption` for the first invalid one."""
+        given = RawOptions(options)
+        given.allow(ACCESS + READING)
+        self.access, project = given.access(environment)
+        self.project = project or ""  # of the patterns; empty if none is in use
+        # No topics are named for a subscription or patterns.
+        self.topics, self.subscription, self.patterns = _selected_names(given, project)
+        self.starting = _start_or_end(given, "starting", self.topics)  # None: the default
+        self.ending = _start_or_end(given, "ending", self.topics)  # of a batch; None: at the end
+        self.max_offsets = given.count("maxOffsetsPerTrigger")
+        self.min_partitions = given.count("minPartitions")
+        self.fail_on_data_loss = given.truth("failOnDataLoss", default=True)
 
     @property
     def through(self) -> str:
@@ -203,26 +205,6 @@ class Reading:
         if isinstance(self.starting, datetime):
             return True
         return LATEST in self.starting.values()
-
-
-def reading(options: Mapping[str, str], environment: Mapping[str, str] = os.environ) -> Reading:
-    """Read the options of a source. Raises `WrongOption` for the first invalid one."""
-    given = RawOptions(options)
-    given.allow(ACCESS + READING)
-    access, project = given.access(environment)
-    topics, subscription, patterns = _selected_names(given, project)
-    return Reading(
-        access=access,
-        topics=topics,
-        patterns=patterns,
-        project=project or "",
-        subscription=subscription,
-        starting=_start_or_end(given, "starting", topics),
-        ending=_start_or_end(given, "ending", topics),
-        max_offsets=given.count("maxOffsetsPerTrigger"),
-        min_partitions=given.count("minPartitions"),
-        fail_on_data_loss=given.truth("failOnDataLoss", default=True),
-    )
 
 
 def _selected_names(
@@ -317,48 +299,30 @@ class Limits(NamedTuple):
     open_bytes: int = 32 * 1024 * 1024  # memory limit for all open requests together; beyond it all are closed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Writing:
     """Options of a sink. Pickled to the executors with the writer; never shown."""
 
-    access: Access
-    project: str
-    topic: str | None  # None: each row names its topic
-    order_by: tuple[str, ...]  # columns whose values must not decrease; also name rows in errors
-    idempotency_key: str | None
-    create_topics: bool
-    limits: Limits
-    key_window: float  # minimum idempotency window of the service, in seconds
-    checkpoint: str | None  # of a streaming query, from the option
-
-
-def writing(options: Mapping[str, str]) -> Writing:
-    """Read the options of a sink. Raises `WrongOption` for the first invalid one."""
-    given = RawOptions(options)
-    given.allow(ACCESS + WRITING)
-    access, project = given.access()
-    topic = given.text("topic")
-    if topic is None and project is None:
-        raise WrongOption("project", "is missing; it says where the topics are")
-    if topic is not None:
-        found = names("topic", topic, project)
-        if len(found) > 1:
-            raise WrongOption("topic", "all rows go to one; a column topic sends each to its own")
-        [(project, topic)] = found
-    key = given.text("idempotencyKey")
-    if key is not None and not _KEY.fullmatch(key):
-        raise WrongOption("idempotencyKey", "has 1 to 128 visible ASCII characters and no blanks")
-    return Writing(
-        access=access,
-        project=project or "",
-        topic=topic,
-        order_by=tuple(each.strip() for each in (given.text("orderBy") or "").split(",") if each.strip()),
-        idempotency_key=key,
-        create_topics=given.truth("createTopics", default=False),
-        limits=Limits(
-            messages=given.count("maxRequestMessages") or Limits().messages,
-            bytes=given.count("maxRequestBytes") or Limits().bytes,
-        ),
-        key_window=given.seconds("keyWindow", KEY_WINDOW_SECONDS),
-        checkpoint=given.text("checkpointLocation"),
-    )
+    def __init__(self, options: Mapping[str, str]) -> None:
+        """Read the options. Raises `WrongOption` for the first invalid one."""
+        given = RawOptions(options)
+        given.allow(ACCESS + WRITING)
+        self.access, project = given.access()
+        topic = given.text("topic")
+        if topic is None and project is None:
+            raise WrongOption("project", "is missing; it says where the topics are")
+        if topic is not None:
+            found = names("topic", topic, project)
+            if len(found) > 1:
+                raise WrongOption("topic", "all rows go to one; a column topic sends each to its own")
+            [(project, topic)] = found
+        self.project, self.topic = project or "", topic  # without a topic each row names its own
+        # Columns whose values must not decrease; they also name rows in errors.
+        self.order_by = tuple(each.strip() for each in (given.text("orderBy") or "").split(",") if each.strip())
+        self.idempotency_key = given.text("idempotencyKey")
+        if self.idempotency_key is not None and not _KEY.fullmatch(self.idempotency_key):
+            raise WrongOption("idempotencyKey", "has 1 to 128 visible ASCII characters and no blanks")
+        self.create_topics = given.truth("createTopics", default=False)
+        most, most_bytes = given.count("maxRequestMessages"), given.count("maxRequestBytes")
+        self.limits = Limits(most or Limits().messages, most_bytes or Limits().bytes)
+        self.key_window = given.seconds("keyWindow", KEY_WINDOW_SECONDS)  # minimum window of the service, in seconds
+        self.checkpoint = given.text("checkpointLocation")  # of a streaming query, from the option

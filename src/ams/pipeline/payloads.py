@@ -49,7 +49,6 @@ def _in_utc(time: datetime) -> datetime:
 
 
 def _null_on_error(convert: Convert) -> Convert:
-
     def convert_or_null(value: Any) -> Any:
         try:
             return convert(value)
@@ -128,17 +127,15 @@ class Payload:
 
     def _check_type(self, name: str, kind: DataType) -> None:
         if self.is_nested and isinstance(kind, spark.ArrayType):
-            return self._check_type(f"{name}[]", kind.elementType)
-        if self.is_nested and isinstance(kind, spark.MapType) and isinstance(kind.keyType, spark.StringType):
-            return self._check_type(f"{name}.*", kind.valueType)
-        if self.is_nested and isinstance(kind, StructType):
+            self._check_type(f"{name}[]", kind.elementType)
+        elif self.is_nested and isinstance(kind, spark.MapType) and isinstance(kind.keyType, spark.StringType):
+            self._check_type(f"{name}.*", kind.valueType)
+        elif self.is_nested and isinstance(kind, StructType):
             for each in kind.fields:
                 self._check_type(f"{name}.{each.name}", each.dataType)
-            return None
-        if type(kind) not in self.conversions:
+        elif type(kind) not in self.conversions:
             known = ", ".join(each().simpleString() for each in self.conversions)
             raise WrongOption("columns", f"{name} is {kind.simpleString()}; there are {known}")
-        return None
 
     def __call__(self, data: bytes, attributes: Mapping[str, str]) -> Iterable[Record | Broken]:
         """Parse a message. Raises `Broken` if nothing of it can be read."""
@@ -232,16 +229,13 @@ class Avro(Payload):
     def __init__(
         self, columns: str | StructType, required: Sequence[str] = (), *, definition: str, packed: bool = False
     ) -> None:
-        """Make a format.
+        """Make a format; also raises `WrongOption` for a definition that cannot be used.
 
         Args:
             columns: As for all formats; fields of the Avro record.
             required: As for all formats.
             definition: The Avro schema as JSON, of a record.
             packed: A message holds several datums, one behind the other.
-
-        Raises:
-            WrongOption: Also for a definition that cannot be used.
         """
         super().__init__(columns, required)
         self.packed = packed

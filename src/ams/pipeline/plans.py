@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import yaml
 from pyspark import cloudpickle
 
@@ -21,14 +20,8 @@ from ams.pipeline.job_run import RunPlan
 from ams.pipeline.jobs import load
 from ams.pipeline.jobs.base import Job, read_options, takes_text
 
-_PYTHON, _YAML = (".py",), (".yaml", ".yml")
-_KEYS = ("name", "job", "options")
+_YAML = (".yaml", ".yml")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", re.ASCII)  # of a run, and of its folder
-
-
-def is_file(target: str) -> bool:
-    """Return whether a target is a file; `-` is standard input."""
-    return target == "-" or target.endswith((*_PYTHON, *_YAML)) or "/" in target
 
 
 def read_plan(target: str, settings: Sequence[str] = ()) -> RunPlan:
@@ -44,24 +37,11 @@ def read_plan(target: str, settings: Sequence[str] = ()) -> RunPlan:
     """
     if target == "-" or target.endswith(_YAML):
         return _plan_of_yaml(target, settings)
-    job = _load_file(target) if is_file(target) else load(target)
+    job = _load_file(target) if target.endswith(".py") or "/" in target else load(target)
     options, wrong = read_options(job.options, _read_settings(job, settings))
     if options is None:
         raise WrongOption(wrong[0].option, "; ".join([wrong[0].reason, *map(str, wrong[1:])]))
-    return _plan(job, job.name, options)
-
-
-def _plan(job: Job[Any], name: str, options: msgspec.Struct) -> RunPlan:
-    values: dict[str, Any] = msgspec.to_builtins(options)
-    shown = {name: msgspec.json.encode(value).decode() for name, value in values.items()}
-    return RunPlan(
-        name=name,
-        summary=job.summary,
-        run=lambda run: job.run(run, options),
-        rows={"job": job.name},
-        options={name: value for name, value in values.items() if name not in job.harmless},
-        lines=[f"job      {job.name}: {job.summary}", *(f"option   {key} = {value}" for key, value in shown.items())],
-    )
+    return RunPlan(job, job.name, options)
 
 
 def _load_file(file: str) -> Job[Any]:
@@ -104,7 +84,7 @@ def _plan_of_yaml(file: str, settings: Sequence[str]) -> RunPlan:
     said: dict[str, Value] = {}
     if root is not None:
         with finding(root):
-            said = root.mapping(_KEYS)
+            said = root.mapping(("name", "job", "options"))
     name, job, options = "", None, None
     if "job" in said:
         with finding(said["job"]):
@@ -129,7 +109,7 @@ def _plan_of_yaml(file: str, settings: Sequence[str]) -> RunPlan:
             findings.append(Finding(place.line, f"option {error.option}: {error.reason}"))
     if findings or job is None or options is None:
         raise WrongJobFile(file, sorted(set(findings), key=lambda each: each.line))
-    return _plan(job, name, options)
+    return RunPlan(job, name, options)
 
 
 def _read_name(value: Value) -> str:

@@ -65,8 +65,8 @@ class BatchProgress:
     batches: int = 0
     messages: int = 0
     last: FinishedBatch | None = None
-    _begun: float = field(default=0.0)
-    _told: float = field(default=0.0)
+    _begun: float = field(init=False)
+    _told: float = field(init=False)
 
     def __post_init__(self) -> None:
         self._begun = self._told = self.clock()
@@ -86,24 +86,20 @@ class BatchProgress:
         return bool(new)
 
     def count(self, batch: FinishedBatch) -> None:
-        """Add a batch."""
+        """Add a batch, and report the progress when the last report is long ago."""
         self.batches += 1
         self.messages += batch.messages
         self.last = batch
-        if self.clock() - self._told >= EVERY_SECONDS:
-            self._told = self.clock()
-            self.say(self.line())
-
-    def line(self) -> str:
-        """Return the progress in one line."""
-        batch = self.last or FinishedBatch(0, 0, None)
-        rate = self.messages / self.seconds if self.seconds > 0 else 0.0
+        if self.clock() - self._told < EVERY_SECONDS:
+            return
+        self._told = self.clock()
+        rate = self.messages / self.seconds
         parts = [f"batch {batch.number}", f"messages {self.messages:,}", f"{rate:,.0f}/s"]
         if batch.lag is not None:
             parts.append(f"behind {batch.lag:,}")
             if batch.lag and rate >= 1:
                 parts.append(f"about {batch.lag / rate:,.0f} s more")
-        return ", ".join(parts)
+        self.say(", ".join(parts))
 
 
 @contextmanager

@@ -15,9 +15,8 @@ _CAUSE_CHARACTERS = 500  # of a cause in an error
 _OUR_ERROR = re.compile(r"^\s*(?:ams|pyspark_ams)\.[\w.]*\b(?P<kind>[A-Z]\w+): (?P<text>.*)$", re.MULTILINE)
 _PYTHON = re.compile(r"^(?P<kind>[A-Z]\w*(?:Error|Exception|Warning)): (?P<text>.*)$", re.MULTILINE)
 _JAVA = re.compile(r"^Caused by: (?:[\w.$]+\.)?(?P<kind>[A-Z]\w+)(?:: (?P<text>.*))?$", re.MULTILINE)
-_CODE = re.compile(r"^\[[A-Z0-9_.]+\]\s*")
+_CODES = re.compile(r"^\[[A-Z0-9_.]+\]\s*|\s*SQLSTATE: \w+")
 _REMOVED = re.compile(r"Application has been killed\. Reason: (?P<text>.+)$|cluster scheduler: (?P<raised>.+)$", re.M)
-_STATE = re.compile(r"\s*SQLSTATE: \w+")
 
 
 def root_cause(error: BaseException) -> Exception:
@@ -75,5 +74,5 @@ def _cause(text: str) -> str:
 
 
 def _shorten(text: str) -> str:
-    line = _STATE.sub("", _CODE.sub("", text.strip()))
+    line = _CODES.sub("", text.strip())
     return line if len(line) <= _CAUSE_CHARACTERS else line[:_CAUSE_CHARACTERS] + "..."

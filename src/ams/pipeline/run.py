@@ -22,7 +22,7 @@ from ams.pipeline.checkpoint import CHECKPOINT, QUARANTINE, Counted, Expected, R
 from ams.pipeline.columns import BROKEN, ORDER, SOURCE
 from ams.pipeline.errors import Interrupted, WrongOption, WrongTable
 from ams.pipeline.expectations import Expectation, check_rows
-from ams.pipeline.message_parser import Parse, ParsedMessages, parse_messages
+from ams.pipeline.message_parser import Parse, rows_of, split
 from ams.pipeline.options import KEY_WINDOW_SECONDS, ResourceName, is_pattern
 from ams.pipeline.payloads import Payload
 from ams.pipeline.progress import BatchProgress
@@ -36,8 +36,6 @@ Source = dict[str, str]  # options of `format("ams")` for the service and the pr
 
 RESUMES = "what is done stays done, the next run goes on behind it"
 _LOOK_SECONDS = 0.3  # between two checks of a running query
-_RESULT = "the result"
-_NUL, _REPLACEMENT = "\0", "\ufffd"  # PostgreSQL and names of folders refuse NUL
 
 
 class Stopped(Exception):
@@ -115,9 +113,9 @@ class Run:
         """Cache rows until the batch ends."""
         return self._kept.enter_context(persist_rows(rows))
 
-    def parse(self, messages: DataFrame, parse: Parse, schema: StructType) -> ParsedMessages:
-        """Parse a batch's messages into records with the columns of `schema`, cached until the batch ends."""
-        return self._kept.enter_context(parse_messages(messages, parse, schema))
+    def parse(self, messages: DataFrame, parse: Parse, schema: StructType) -> tuple[DataFrame, DataFrame]:
+        """Parse a batch's messages into records with the columns of `schema`, and what is broken; both are cached."""
+        return split(self.cached(rows_of(messages, parse, schema)), schema)
 
     def parsed(self, messages: DataFrame, parse: Parse, schema: StructType | None = None) -> DataFrame:
         """Return the records in a batch's messages; what cannot be parsed is set aside.
@@ -146,15 +144,15 @@ class Run:
             CheckFailed: Too few rows are as expected. Expect before you write: then nothing of the batch is written.
             WrongOption: Rows of a result cannot be set aside, as it is computed anew each time.
         """
-        where = _RESULT if self._batch is None else f"batch {self._batch}"
+        where = "the result" if self._batch is None else f"batch {self._batch}"
         if self._batch is None and (aside := [each.name for each in expectations if each.sets_aside]):
             raise WrongOption("on_failure", f"expectation {aside[0]}: rows of a result cannot be set aside")
-        checked = check_rows(rows, expectations, where, self.say)
-        self._kept.callback(checked.cached.unpersist)
-        self._counts |= checked.counts
-        if checked.aside is not None:
-            self.set_aside(checked.aside)
-        return checked.passed
+        passed, broken, counts, cached = check_rows(rows, expectations, where, self.say)
+        self._kept.callback(cached.unpersist)
+        self._counts |= counts
+        if broken is not None:
+            self.set_aside(broken)
+        return passed
 
     def append(self, table: Table, rows: DataFrame) -> None:
         """Add rows of the batch to a table, exactly once. Call it once for each table; raises `WrongTable`."""
@@ -277,23 +275,19 @@ class Run:
             checkpoint.write(self.work / checkpoint.EXPECTATIONS, new)
 
     def _follow(self, query: StreamingQuery) -> None:
-        while not self._has_ended(query):
-            scala: Any = self.spark.sparkContext._jsc
-            # Without new messages the query would wait for ever.
-            if scala.sc().isStopped() and not self.stopping.is_set():
-                raise Interrupted(f"Spark was stopped under the run: {RESUMES}")
-            self._take_stock(query)
-            if self.stopping.is_set() and not self._working and not query.status["isTriggerActive"]:
-                query.stop()
-        self._take_stock(query)
-
-    def _has_ended(self, query: StreamingQuery) -> bool:
         try:
-            return bool(query.awaitTermination(_LOOK_SECONDS))  # type: ignore[arg-type]  # seconds; whole ones are too long
+            while not query.awaitTermination(_LOOK_SECONDS):  # type: ignore[arg-type]  # whole seconds are too long
+                scala: Any = self.spark.sparkContext._jsc
+                # Without new messages the query would wait for ever.
+                if scala.sc().isStopped() and not self.stopping.is_set():
+                    raise Interrupted(f"Spark was stopped under the run: {RESUMES}")
+                self._take_stock(query)
+                if self.stopping.is_set() and not self._working and not query.status["isTriggerActive"]:
+                    query.stop()
         except Exception:
-            if self.stopping.is_set():
-                return True
-            raise
+            if not self.stopping.is_set():
+                raise
+        self._take_stock(query)
 
     def _take_stock(self, query: StreamingQuery) -> None:
         try:
@@ -312,5 +306,6 @@ class Run:
 
 
 def _without_nul(rows: DataFrame, names: Sequence[str]) -> DataFrame:
+    """Replace NUL characters in texts: PostgreSQL and names of folders refuse them."""
     texts = [name for name in names if isinstance(rows.schema[name].dataType, StringType)]
-    return rows.withColumns({name: F.translate(name, _NUL, _REPLACEMENT) for name in texts}) if texts else rows
+    return rows.withColumns({name: F.translate(name, "\0", "\ufffd") for name in texts}) if texts else rows

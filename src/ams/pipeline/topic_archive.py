@@ -28,7 +28,6 @@ from ams.tables.location import Location
 from ams.tables.table import Table, TableVersion
 
 _QUERY = "ams-archive/"  # + project: the table's query
-_LOCK = "_lock"
 _WAY_ON = (
     "archive it into another folder, or go on here with --skip-lost: then the archive holds the messages of both under "
     "the same ids"
@@ -175,7 +174,7 @@ def alone(location: Location) -> AbstractContextManager[None]:
     if location.is_store:
         return nullcontext()
     busy = f"another `ams archive` writes {location}; wait for its end, or give another folder"
-    return hold_lock(Path(location.root), _LOCK, str(location), busy)
+    return hold_lock(Path(location.root), "_lock", str(location), busy)
 
 
 @contextmanager

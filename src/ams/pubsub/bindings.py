@@ -20,8 +20,6 @@ _TOPIC, _SUBSCRIPTION = "projects/*/topics/*", "projects/*/subscriptions/*"
 _SNAPSHOT, _SCHEMA, _PROJECT = "projects/*/snapshots/*", "projects/*/schemas/*", "projects/*"
 WHOLE = "*"  # the body is the request
 _FIELD = re.compile(r"\{([a-z_.]+)=([^}]+)\}")
-
-
 _IAM_KINDS = (TOPICS, SUBSCRIPTIONS, SNAPSHOTS, SCHEMAS)
 _UNAUDITED = ("", "topics:publish", "subscriptions:pull", "subscriptions:acknowledge", "schemas:validateMessage")
 
@@ -58,7 +56,7 @@ def _bind(
 ) -> RouteBinding:  # fmt: skip
     """Return a binding; without `about` the field in its path names the resource."""
     before, field, pattern, after = _FIELD.split(template)
-    _, *kinds = pattern.split("/")[::2]  # `projects` comes first
+    kinds = pattern.split("/")[2::2]  # `projects` comes first
     usual_body = WHOLE if http in ("POST", "PUT", "PATCH") else ""
     return RouteBinding(
         rpc, action, http, template, request or getattr(pb, f"{rpc}Request"),
@@ -153,8 +151,7 @@ BINDINGS: Sequence[RouteBinding] = (
 BY_RPC: Mapping[str, RouteBinding] = {each.rpc: each for each in BINDINGS}
 ROUTES: Mapping[str, Mapping[str, RouteBinding]] = {
     shape: {each.http: each for each in BINDINGS if each.shape == shape} for shape in {each.shape for each in BINDINGS}
-}
-"""Bindings by the shape of their paths and the method of HTTP."""
+}  # by the shape of the path, and the method of HTTP
 
 
 def shape_of(path: str) -> str:
@@ -185,8 +182,7 @@ _PLAIN: Mapping[str, Mapping[str, object]] = {
     "google.protobuf.Timestamp": {"type": "string", "format": "google-datetime"},
     "google.protobuf.FieldMask": {"type": "string", "format": "google-fieldmask"},
     "google.protobuf.Struct": {"type": "object", "additionalProperties": {"type": "any"}},
-}
-"""Types with a special form in JSON."""
+}  # types with a special form in JSON
 
 
 def describe(root: str) -> Mapping[str, object]:

@@ -66,8 +66,7 @@ TEXTS: Mapping[str, str] = {
     parallel_options.BAD_BACKOFFS: (
         "The field retry_policy.minimum_backoff (10s if absent) must not be more than retry_policy.maximum_backoff."
     ),
-}
-"""Replacements for texts with field names of the HTTP API."""
+}  # instead of texts with field names of the HTTP API
 
 
 class Missing(errors.NotFound):
@@ -127,7 +126,9 @@ def refusal(error: BaseException, leaf: str = "", *, on_stream: bool = False) ->
     A stream never ends with RESOURCE_EXHAUSTED, which clients interpret in opposite ways. Every refusal has details:
     with exactly-once delivery the library for Python takes an error without details for success.
     """
-    code, text = _code_and_text(error, leaf, on_stream=on_stream)
+    code, text = _code_and_text(error, leaf)
+    if on_stream and code is Code.RESOURCE_EXHAUSTED:
+        code = Code.UNAVAILABLE
     text = text[:MOST_TEXT]
     status = status_pb2.Status(code=code.value[0], message=text)
     if isinstance(error, FailedAckIds) and error.named:
@@ -135,7 +136,7 @@ def refusal(error: BaseException, leaf: str = "", *, on_stream: bool = False) ->
     return CallRefusal(code, text, ((DETAILS, status.SerializeToString()),))
 
 
-def _code_and_text(error: BaseException, leaf: str, *, on_stream: bool) -> tuple[grpc.StatusCode, str]:
+def _code_and_text(error: BaseException, leaf: str) -> tuple[grpc.StatusCode, str]:
     if isinstance(error, FailedAckIds):
         return error.code, error.message
     if isinstance(error, MemoryError):
@@ -143,12 +144,8 @@ def _code_and_text(error: BaseException, leaf: str, *, on_stream: bool) -> tuple
     if not isinstance(error, errors.AmsError):
         return Code.INTERNAL, "Internal error"
     code = next(CODES[base] for base in type(error).__mro__ if base in CODES)
-    if on_stream and code is Code.RESOURCE_EXHAUSTED:
-        code = Code.UNAVAILABLE
-    if isinstance(error, Missing):
-        leaf = error.leaf
     if isinstance(error, errors.NotFound):
-        return code, f"Resource not found (resource={leaf})."
+        return code, f"Resource not found (resource={error.leaf if isinstance(error, Missing) else leaf})."
     if isinstance(error, errors.AlreadyExists):
         return code, f"Resource already exists in the project (resource={leaf})."
     return code, TEXTS.get(error.message, error.message)

@@ -18,9 +18,8 @@ _PASSED_ON = ("authorization", "x-goog-api-key", AGENT.decode())
 _NAMES = {b"user-agent": AGENT, USUAL_KEY: API_KEY}  # names of headers for the owner
 _SECONDS = 30.0  # for an answer of another node
 _UNHEARD_SECONDS = 10  # for the answer to a ping: detects a frozen or lost owner
-KEEPALIVE_SECONDS = 20  # between two pings of a connection to another node
 _OPTIONS = (
-    ("grpc.keepalive_time_ms", KEEPALIVE_SECONDS * 1000),
+    ("grpc.keepalive_time_ms", 20_000),  # between two pings
     ("grpc.keepalive_timeout_ms", _UNHEARD_SECONDS * 1000),
     ("grpc.http2.ping_timeout_ms", _UNHEARD_SECONDS * 1000),  # of the library's other pings: it has one at a time
     ("grpc.http2.max_pings_without_data", 0),
@@ -51,13 +50,11 @@ class Relays:
         """Return the owner's answer, within the seconds that are left. Raises `EndedElsewhere`."""
         metadata = self._metadata(elsewhere, scope)
         ask: Any = self._channel(elsewhere.pubsub).unary_unary(method)
+        seconds = _SECONDS if left is None else min(left, _SECONDS)
         try:
-            answer: bytes = await ask(
-                request, metadata=metadata, timeout=_SECONDS if left is None else min(left, _SECONDS)
-            )
+            return bytes(await ask(request, metadata=metadata, timeout=seconds))
         except grpc.aio.AioRpcError as error:
             self._end(elsewhere, error.code(), error.details(), error.trailing_metadata())
-        return answer
 
     async def stream(
         self, elsewhere: OwnedElsewhere, method: str, first: Message, context: Context, scope: Scope
@@ -69,7 +66,11 @@ class Relays:
         up = asyncio.create_task(_pass_on(call, first, context))
         try:
             async for answer in call:
-                await _write(context, answer, first.stream_ack_deadline_seconds)
+                try:
+                    async with asyncio.timeout(first.stream_ack_deadline_seconds):  # as long as its leases last
+                        await context.write(answer)
+                except TimeoutError:
+                    raise Overloaded("The stream is not read by its client") from None
             code = await call.code()
             if code is not grpc.StatusCode.OK:
                 self._end(elsewhere, code, await call.details(), await call.trailing_metadata())
@@ -86,14 +87,13 @@ class Relays:
             await each.close()
 
     def _channel(self, address: str) -> grpc.aio.Channel:
-        known = self._channels.get(address)
-        if known is None:
-            known = self._channels[address] = (
+        if address not in self._channels:
+            self._channels[address] = (
                 grpc.aio.insecure_channel(address, options=_OPTIONS)
                 if self._credentials is None
                 else grpc.aio.secure_channel(address, self._credentials, options=_OPTIONS)
             )
-        return known
+        return self._channels[address]
 
     def _metadata(self, elsewhere: OwnedElsewhere, scope: Scope) -> tuple[tuple[str, str | bytes], ...]:
         key = query_value(scope["query_string"], "key")
@@ -108,15 +108,6 @@ class Relays:
             self._requests.doubt(SubscriptionId(elsewhere.subscription))
         metadata = tuple((name, value) for name, value in trailing or () if name == DETAILS)
         raise EndedElsewhere(CallRefusal(code, details or "", metadata))
-
-
-async def _write(context: Context, answer: bytes, seconds: int) -> None:
-    """Send an answer on; raise `Overloaded` when the client does not read it for as long as its leases last."""
-    try:
-        async with asyncio.timeout(seconds):
-            await context.write(answer)
-    except TimeoutError:
-        raise Overloaded("The stream is not read by its client") from None
 
 
 async def _pass_on(call: Any, first: Message, context: Context) -> None:

@@ -38,8 +38,7 @@ _PUBLISH = "google.pubsub.v1.PublishRequest"
 _OWN: Mapping[str, tuple[int, str]] = {
     _PUBLISH: (1_016, "The value for message_count is too large. The maximum value is 1000."),
     "google.pubsub.v1.PubsubMessage": (116, "A message has too many attributes: at most 100 are allowed."),
-}
-"""Maximum fields of these types, and the error text. It allows every known field, and some unknown ones."""
+}  # maximum fields of these types, some unknown ones included, and the error text
 _VARINT, _LENGTH = 0, 2
 _FIXED: Mapping[int, int] = {1: 8, 5: 4}  # bytes of the types of fixed size
 _LONGEST_VARINT = 10

@@ -6,7 +6,6 @@ shows only its endpoint; one made here delivers in Google's form.
 
 import re
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import cast
 
 from ams.access.admission import Caller
@@ -26,8 +25,7 @@ from ams.storage.registry.records import Snapshot, Subscription, Topic
 EXACTLY_ONCE = "Exactly-once delivery is for pull subscriptions only: enable_exactly_once_delivery and push_config."
 ORDERED = "An ordered subscription of AMS gets its push configuration from the AMS API."
 _ACCOUNT = re.compile(r"[^@\s]+@([^@\s.]+)\.iam\.gserviceaccount\.com")
-
-USUAL_TTL, USUAL_RETENTION = Milliseconds(31 * DAY), Milliseconds(7 * DAY)
+USUAL_RETENTION = Milliseconds(7 * DAY)
 
 TOPIC_CHANGES = frozenset({"labels", "message_retention_duration", "schema_settings", "message_storage_policy",
                            "ingestion_data_source_settings", "message_transforms"})  # fmt: skip
@@ -55,16 +53,16 @@ def topic_message(project: str, topic: Topic) -> Message:
     shown = protos.Topic(name=PubsubName(project, TOPICS, topic.name).path, labels=topic.labels, state="ACTIVE")
     if topic.retention is not None:
         shown.message_retention_duration.FromMilliseconds(topic.retention)
-    if topic.schema is not None:
-        attached = topic.schema
-        path = PubsubName(project, SCHEMAS, attached.name).path
-        shown.schema_settings.CopyFrom(protos.SchemaSettings(schema=path, encoding=attached.encoding or 0))
+    settings = shown.schema_settings
+    if attached := topic.schema:
+        settings.schema = PubsubName(project, SCHEMAS, attached.name).path
+        settings.MergeFrom(protos.SchemaSettings(encoding=attached.encoding or 0))
         if attached.first_revision is not None:
-            shown.schema_settings.first_revision_id = revision_id(attached.id, attached.first_revision)
+            settings.first_revision_id = revision_id(attached.id, attached.first_revision)
         if attached.last_revision is not None:
-            shown.schema_settings.last_revision_id = revision_id(attached.id, attached.last_revision)
+            settings.last_revision_id = revision_id(attached.id, attached.last_revision)
     elif topic.deleted_schema:
-        shown.schema_settings.CopyFrom(protos.SchemaSettings(schema=DELETED_SCHEMA, encoding=topic.deleted_schema))
+        settings.CopyFrom(protos.SchemaSettings(schema=DELETED_SCHEMA, encoding=topic.deleted_schema))
     return shown
 
 
@@ -99,29 +97,22 @@ def subscription_message(project: str, subscription: Subscription, topic: Topic 
     return shown
 
 
+# Options that have another name than their fields.
 _OPTIONS = {"expiration_policy": "expiration_ttl", "message_retention_duration": "message_retention"}
-"""Options that have another name than their fields."""
 
 
-@dataclass(frozen=True, slots=True)
-class RequestedSubscription:
-    """Deadline and options of a subscription in a request."""
-
-    ack_deadline_seconds: int
-    options: ParallelOptions
-
-    def changes(self, changed: Collection[str]) -> Changes:
-        """Return the options of these fields only: other stored options may differ from their shown defaults."""
-        named = {_OPTIONS.get(field, field) for field in changed} & Changes.__annotations__.keys()
-        return cast("Changes", {option: getattr(self.options, option) for option in named})
+def changed_options(options: ParallelOptions, changed: Collection[str]) -> Changes:
+    """Return the options of these fields only: other stored options may differ from their shown defaults."""
+    named = {_OPTIONS.get(field, field) for field in changed} & Changes.__annotations__.keys()
+    return cast("Changes", {option: getattr(options, option) for option in named})
 
 
-def read_subscription(project: ProjectName, asked: Message) -> RequestedSubscription:
-    """Read a subscription of a request, with Google's defaults. Raises `InvalidInput`."""
+def read_subscription(project: ProjectName, asked: Message) -> tuple[int, ParallelOptions]:
+    """Return deadline and options of a subscription in a request, with Google's defaults. Raises `InvalidInput`."""
     seconds = asked.ack_deadline_seconds
     if seconds:
         fields.check_ack_deadline(seconds)
-    ttl = USUAL_TTL if not asked.HasField("expiration_policy") else _ttl(asked.expiration_policy)
+    ttl = _ttl(asked)
     usual_retention = USUAL_RETENTION if ttl is None else min(ttl, USUAL_RETENTION)
     options = ParallelOptions(
         retry_policy=_retry(asked),
@@ -133,13 +124,15 @@ def read_subscription(project: ProjectName, asked: Message) -> RequestedSubscrip
         expiration_ttl=ttl,
         message_retention=read_retention(asked) or usual_retention,
     )
-    return RequestedSubscription(seconds or MIN_ACK_DEADLINE, options)
+    return seconds or MIN_ACK_DEADLINE, options
 
 
-def _ttl(policy: Message) -> Milliseconds | None:
-    if not policy.HasField("ttl"):
+def _ttl(asked: Message) -> Milliseconds | None:
+    if not asked.HasField("expiration_policy"):
+        return Milliseconds(31 * DAY)
+    if not asked.expiration_policy.HasField("ttl"):
         return None
-    found = fields.span(policy.ttl)
+    found = fields.span(asked.expiration_policy.ttl)
     if found < DAY:
         raise InvalidInput("The value for expiration duration is too small. It must be at least 86400s.")
     return found
@@ -194,10 +187,10 @@ def snapshot_message(project: str, snapshot: Snapshot) -> Message:
 
 def read_push(config: Message, *, exactly_once: bool) -> AskedPush | None:
     """Read a push configuration of a request; None: pull. Raises `InvalidInput`."""
-    if not config.push_endpoint:
-        if config.ListFields():
-            raise InvalidInput("Invalid push endpoint given (endpoint=). A push_config that is not empty needs one.")
+    if not config.ListFields():
         return None
+    if not config.push_endpoint:
+        raise InvalidInput("Invalid push endpoint given (endpoint=). A push_config that is not empty needs one.")
     if exactly_once:
         raise InvalidInput(EXACTLY_ONCE)
     token = config.oidc_token
@@ -220,9 +213,8 @@ def require_account(caller: Caller, project: ProjectName, asked: AskedPush, befo
     a receiver could take deliveries of one project for another's. An account that is set already may stay.
     """
     account = asked.google.service_account if asked.google else ""
-    if not account or SERVICE_ADMIN in caller.roles:
-        return
-    if before is not None and before.google is not None and before.google.service_account == account:
+    kept = before.google.service_account if before and before.google else ""
+    if account in ("", kept) or SERVICE_ADMIN in caller.roles:
         return
     found = _ACCOUNT.fullmatch(account)
     if found is None or found[1] != project:

@@ -43,8 +43,6 @@ _SYSTEM = frozenset(
 _FORMS = {"json": False, "json;enum-encoding=int": True}  # values of `alt`: whether enums are numbers
 _HAS_LEFT = "ams.client_left"  # member of a scope: the client has disconnected
 _BAD_REQUEST = "type.googleapis.com/google.rpc.BadRequest"
-_STOPPING = "The service is stopping"  # the only cause of a cancellation while the client is connected
-_BROWSER = "Pages of browsers are not let in where nobody needs a token"
 
 
 class RestAnswer(NamedTuple):
@@ -87,13 +85,15 @@ class Rest:
                 if isinstance(error, ClientLeft) or _HAS_LEFT in scope:
                     self._calls.count("CANCELLED")
                     return
-                found = await self._refusal(error if isinstance(error, Exception) else Overloaded(_STOPPING), scope)
+                if isinstance(error, asyncio.CancelledError):  # the only cause while the client is connected
+                    error = Overloaded("The service is stopping")
+                found = await self._refusal(error, scope)
             await answer(send, found.code, found.body, [found.media, *found.headers, (REQUEST_ID, request_id)])
 
     async def _answer(self, scope: Scope, receive: Receive, held: contextlib.ExitStack) -> RestAnswer:
         path, http = scope["path"], scope["method"]
         if self.is_open and any(name == b"origin" for name, _ in scope["headers"]):
-            raise NotAllowed(_BROWSER)
+            raise NotAllowed("Pages of browsers are not let in where nobody needs a token")
         if path in DISCOVERY and http == "GET":
             return self._description(scope)
         if path == "/" and http == "GET":  # health check of the emulator

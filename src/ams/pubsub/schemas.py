@@ -27,9 +27,8 @@ from ams.wire.projects import DEFINITION, SchemaBody
 NAME = "google.pubsub.v1.SchemaService"
 ENCODINGS: Mapping[int, str] = {1: "JSON", 2: "BINARY"}
 _BASIC, _FULL = 1, 2  # views of a schema
-_NO_TYPE, _PROTOBUF, _AVRO = 0, 1, 2
-_TYPES: Mapping[str, int] = {PROTOBUF: _PROTOBUF, AVRO: _AVRO}
-_REFUSED = {"compiled_proto_schema": "the definition is compiled here"}
+_PROTOBUF = 1
+_TYPES: Mapping[str, int] = {PROTOBUF: _PROTOBUF, AVRO: 2}
 _MOST_FULL = 100  # schemas of a page that has their definitions
 _MOST_DIGITS = 18  # of the number of a revision
 
@@ -127,18 +126,14 @@ class SchemaRpcs:
 
 def _show_schema(call: PubsubCall, schema: Schema, view: int) -> Message:
     content = schema.content
+    payload = (content.payload or "{}") if view == _FULL else ""
     return pb.Schema(
         name=PubsubName(call.project, SCHEMAS, schema.name).path,
-        type_=_TYPES.get(content.type, _NO_TYPE),
-        definition=_definition(content) if view == _FULL else "",
+        type_=_TYPES.get(content.type, 0),
+        definition=definition_of(payload) if payload and content.type == PROTOBUF else payload,
         revision_id=revision_id(schema.id, schema.revision),
         revision_create_time=fields.timestamp(schema.created_on),
     )
-
-
-def _definition(content: SchemaContent) -> str:
-    payload = content.payload or "{}"
-    return definition_of(payload) if content.type == PROTOBUF else payload
 
 
 def _content(schema: Message) -> SchemaContent:
@@ -150,7 +145,7 @@ def _content(schema: Message) -> SchemaContent:
             f"The definition of a schema has at most {MAX_SCHEMA_BYTES} bytes (argument=schema.definition)."
         )
     if schema.type_ == _PROTOBUF:
-        fields.refuse(schema, _REFUSED)
+        fields.refuse(schema, {"compiled_proto_schema": "the definition is compiled here"})
         return SchemaContent(PROTOBUF, msgspec.json.encode({DEFINITION: schema.definition}).decode(), None)
     try:
         is_object = isinstance(msgspec.json.decode(schema.definition), dict)

@@ -37,7 +37,6 @@ from ams.storage.registry.records import Subscription, Topic
 from ams.storage.registry.registry import Registry
 
 NAME = "google.pubsub.v1.Subscriber"
-_MAX_PULLED_MESSAGES = 1000
 MAX_ID_BYTES = 524_288
 ORDERED_SUBSCRIPTION = (
     "This subscription is an ordered one of AMS: it has one position for all its consumers and no leases of messages."
@@ -156,22 +155,16 @@ class SubscriberRpcs:
         """Make a parallel subscription at the present end of a topic."""
         fields.check_new_name(call.name)
         fields.refuse(asked, resources.SUBSCRIPTION_REFUSED)
-        wanted, labels = resources.read_subscription(call.project, asked), fields.labels(asked.labels)
+        (seconds, options), labels = resources.read_subscription(call.project, asked), fields.labels(asked.labels)
         push = read_push(asked.push_config, exactly_once=asked.enable_exactly_once_delivery)
         if push is not None:
             require_account(call.caller, call.project, push)
         topic = fields.name_in(asked.topic, call.project, TOPICS)
         found = await self._require_topic(call, topic)
-        await self._require_letters(call, wanted.options.dead_letter_policy)
+        await self._require_letters(call, options.dead_letter_policy)
+        name, path = SubscriptionName(call.name.leaf), PubsubName(call.project, TOPICS, topic).path
         made = await self._subscriptions.create(
-            call.caller,
-            SubscriptionName(call.name.leaf),
-            PubsubName(call.project, TOPICS, topic).path,
-            wanted.ack_deadline_seconds,
-            push=push,
-            options=wanted.options,
-            labels=labels,
-            takes_own=True,
+            call.caller, name, path, seconds, push=push, options=options, labels=labels, takes_own=True
         )
         return resources.subscription_message(call.project, made, found)
 
@@ -185,7 +178,7 @@ class SubscriberRpcs:
         topic = await self._topic_of(before)
         shown = resources.subscription_message(call.project, before, topic)
         wanted = fields.merge(shown, request.subscription, request.update_mask)
-        asked, labels = resources.read_subscription(call.project, wanted), fields.labels(wanted.labels)
+        (seconds, options), labels = resources.read_subscription(call.project, wanted), fields.labels(wanted.labels)
         if before.parallel is None and not set(changed) <= {"labels", "ack_deadline_seconds"}:
             raise InvalidInput("An ordered subscription has labels and an ack deadline only.")
         push = None
@@ -197,14 +190,14 @@ class SubscriberRpcs:
         if "push_config" in changed:
             await call.may("subscriptions:modifyPushConfig")
             await self._check_push(call, before, push)
-        changes = asked.changes(changed)
+        changes = resources.changed_options(options, changed)
         if "dead_letter_policy" in changes:
-            await self._require_letters(call, asked.options.dead_letter_policy)
+            await self._require_letters(call, options.dead_letter_policy)
         after, name = before, before.name
         if changes:
             after = await self._subscriptions.change(call.caller, name, changes, takes_own=True)
         if "ack_deadline_seconds" in changed:
-            after = await self._subscriptions.modify_ack_deadline(call.caller, name, asked.ack_deadline_seconds)
+            after = await self._subscriptions.modify_ack_deadline(call.caller, name, seconds)
         if "labels" in changed:
             after = await self._subscriptions.set_labels(call.caller, name, labels)
         if "push_config" in changed:
@@ -281,7 +274,7 @@ class SubscriberRpcs:
             raise InvalidInput("You have passed an invalid argument to the service (argument=max_messages).")
         subscription = await self._leases.subscription(call)
         working, deliverer = self._leases.working, self._leases.deliverer
-        most, holder = min(request.max_messages, _MAX_PULLED_MESSAGES), holder_of(call.caller)
+        most, holder = min(request.max_messages, 1000), holder_of(call.caller)
         until = asyncio.get_running_loop().time() + deliverer.wait_seconds
         waits = not request.return_immediately
 

@@ -167,8 +167,7 @@ _READERS: Mapping[int, Callable[[Any], Any]] = {
     FieldDescriptor.TYPE_BOOL: functools.partial(_read_typed, kind=bool, name="TYPE_BOOL"),
     FieldDescriptor.TYPE_INT32: functools.partial(_read_int, bits=32),
     FieldDescriptor.TYPE_INT64: functools.partial(_read_int, bits=64),
-}
-"""Readers of all scalar types of requests, except enums. Each raises `ValueError` with the expected type."""
+}  # of all scalar types of requests, except enums; each raises `ValueError` with the expected type
 
 
 def show(message: Message, in_numbers: bool = False) -> object:
@@ -223,11 +222,10 @@ def _put_query_value(found: dict[str, Any], descriptor: Any, names: Sequence[str
         )
     is_bool = field.type == FieldDescriptor.TYPE_BOOL
     value: object = {"true": True, "false": False}.get(text, text) if is_bool else text
-    before = found.get(last)
     if field.is_repeated:
-        found[last] = [*before, value] if isinstance(before, list) else [value]
-    else:
-        found[last] = value
+        before = found.get(last)
+        value = [*before, value] if isinstance(before, list) else [value]
+    found[last] = value
 
 
 def _bad_value(path: str, needed: str, value: object) -> BadPayload:

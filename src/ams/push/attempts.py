@@ -28,7 +28,6 @@ _MIN_HIDDEN_CHARACTERS = 8  # part of a secret that is hidden by itself; shorter
 _MIN_BEGINNING_CHARACTERS = 4  # beginning of a secret, at the end of a truncated text, that is hidden
 
 _PARTS = re.compile("[/?&=#]")  # separates the parts of a URL
-
 _PIECE, _STEP = 8, 4  # searched piece, and distance between pieces: any 11 characters in a row contain one
 _TOKEN = re.compile(r"\beyJ[\w.-]*")  # a JWT, or its beginning where it was cut
 _UNSEEN = re.compile(r"<(script|style)\b.*?(?:</\1\s*>|$)|<!--.*?(?:-->|$)", re.IGNORECASE | re.DOTALL)
@@ -99,10 +98,8 @@ def _values_of(messages: Sequence[Pulled]) -> Iterator[str]:
         yield message.data
         yield message.ordering_key
         yield from (message.attributes or {}).values()
-        try:
+        with contextlib.suppress(ValueError):  # it may be no base64
             yield decoded_data(message.data).decode(errors="ignore")
-        except ValueError:  # it is no base64
-            continue
 
 
 def _page_text(text: str) -> str:
@@ -177,8 +174,8 @@ class TargetCycle:
         self._policy = retry.policy_of(target.config)
         self._history = retry.FailureHistory()
         self._defects: set[type[Exception]] = set()
-        self._at_once = (target.config.max_outstanding or DEFAULT_OUTSTANDING) if target.is_parallel else 1
-        """Maximum concurrent deliveries."""
+        most = target.config.max_outstanding or DEFAULT_OUTSTANDING
+        self._at_once = most if target.is_parallel else 1  # maximum concurrent deliveries
         self.batch = retry.first_batch(self._deliveries.most)  # maximum messages of the next delivery
         self._under_way: set[asyncio.Task[None]] = set()  # concurrent deliveries
         self.ended = asyncio.Event()  # nothing more is to be sent; deliveries under way continue
@@ -216,11 +213,9 @@ class TargetCycle:
             if answer.status not in self._accepted:
                 said = self._details.answer(answer.text)
                 error = f"HTTP {answer.status}: {said}" if said else f"HTTP {answer.status}"
-        took = means.clock.monotonic() - began
-        status = answer.status if answer else 0
-        self._report.note_attempt(
-            Attempt(now, len(messages), status, took, len(delivery.body), truncate(error, MAX_ERROR))
-        )
+        took, status = means.clock.monotonic() - began, answer.status if answer else 0
+        short = truncate(error, MAX_ERROR)
+        self._report.note_attempt(Attempt(now, len(messages), status, took, len(delivery.body), short))
         return AttemptOutcome(answer, error, took, delivery.undecodable)
 
     def _note_refusal(self, messages: Sequence[Pulled], answer: EndpointAnswer, error: str, advice: str = "") -> str:
@@ -243,9 +238,6 @@ class TargetCycle:
             self._report_failure(SEND, str(reason))
         # Jitter: all subscriptions of the endpoint got the same `Retry-After`.
         return max(_MIN_CIRCUIT_WAIT_MS, int(1000 * reason.seconds * (1 + retry.JITTER * self._means.random())))
-
-    def _note_late(self, what: str) -> None:
-        self._report.late(self._failure(what, LATE))
 
     def _report_failure(self, what: str, detail: str) -> None:
         self._report.record_failure(self._failure(what, detail))
@@ -273,9 +265,8 @@ class TargetCycle:
         self.batch = retry.batch_after(self.batch, self._deliveries.most, messages=count, seconds=seconds, limit=limit)
 
     def _wait(self, asked: float | None = None) -> int:
-        self._history, wait = retry.next_backoff(
-            self._policy, self._history, retry_after=asked, random=self._means.random()
-        )
+        chance = self._means.random()
+        self._history, wait = retry.next_backoff(self._policy, self._history, retry_after=asked, random=chance)
         return wait
 
     def _wait_after(self, error: Exception, what: str) -> int | None:

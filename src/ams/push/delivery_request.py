@@ -40,7 +40,6 @@ from ams.push.upstream import Pulled, Target
 PREFIX = "whsec_"
 SECRET_BYTES = 32  # of a new secret
 _LEAST_BYTES, _MOST_BYTES = 24, 64
-
 _TOPIC_CHARACTERS = 8  # of a topic's identity in `webhook-id`: a topic made anew begins at offset 0 again
 _encode = msgspec.json.Encoder().encode
 _COLON = ord(":")
@@ -170,9 +169,8 @@ class Deliveries:
         text = _text(sent) if self._decodes else None
         shown = sent.data if text is None else text
         if not shown.strip():  # Mattermost refuses a blank post: post the attributes instead
-            lines = [f"{name}: {value}" for name, value in (sent.attributes or {}).items()]
-            has_words = any(map(str.strip, lines))
-            shown = "\n".join(lines) if has_words else f"Message {message.message_id} has no text"
+            lines = "\n".join(f"{name}: {value}" for name, value in (sent.attributes or {}).items())
+            shown = lines if lines.strip() else f"Message {message.message_id} has no text"
         post = {"text": shown}
         if self._mattermost.mattermost_username:
             post["username"] = self._mattermost.mattermost_username
@@ -273,15 +271,14 @@ class GoogleDeliveries:
         yield "x-goog-pubsub-subscription-name", self._subscription
         yield "x-goog-pubsub-message-id", pulled.message_id
         yield "x-goog-pubsub-publish-time", pulled.publish_time
-        key = "x-goog-pubsub-ordering-key", message.ordering_key
-        for name, value in [key, *(each for each in (message.attributes or {}).items() if _is_free(each[0]))]:
+        given = [("x-goog-pubsub-ordering-key", message.ordering_key)]
+        for name, value in (message.attributes or {}).items():
+            low = name.lower()
+            if _NAME.fullmatch(name) and low not in _WITHHELD and not low.startswith(_WITHHELD_BEGINNINGS):
+                given.append((name, value))
+        for name, value in given:
             if value and value.isascii() and value.isprintable() and value == value.strip():
                 yield name, value
-
-
-def _is_free(name: str) -> bool:
-    low = name.lower()
-    return bool(_NAME.fullmatch(name)) and low not in _WITHHELD and not low.startswith(_WITHHELD_BEGINNINGS)
 
 
 def google_seconds(target: Target) -> float:

@@ -187,7 +187,7 @@ class Endpoint(NamedTuple):
     is_plain: bool = False  # without TLS, at an address of this machine
 
     @property
-    def place(self) -> "Place":
+    def place(self) -> Place:
         """Key of its connections, which endpoints of the same host and port share."""
         return self.host, self.port, self.is_plain
 
@@ -225,10 +225,9 @@ class EndpointConnection(httpcore.AsyncNetworkStream):
         closes: bool = False,
     ) -> Reply:
         """Send a request; return the answer with at most `keep` bytes of its body. Raises `Unreachable`."""
-        scheme = b"http" if self.endpoint.is_plain else b"https"
-        url = httpcore.URL(
-            scheme=scheme, host=self.endpoint.host.encode(), port=self.endpoint.port, target=target.encode()
-        )
+        host, port, _, is_plain = self.endpoint
+        scheme = b"http" if is_plain else b"https"
+        url = httpcore.URL(scheme=scheme, host=host.encode(), port=port, target=target.encode())
         request = new_request(method, url, headers, body, closes=closes)
         self._progress, self._left = progress, MAX_HEAD
         self.was_heard = self._can_be_kept = False
@@ -283,8 +282,7 @@ class EndpointConnection(httpcore.AsyncNetworkStream):
             return
         unsent, self._unsent = self._unsent, b""
         try:
-            if unsent:
-                await self._wire.write(unsent)
+            await self._wire.write(unsent)
             await self._wire.write(buffer)
         except OSError as error:
             raise httpcore.WriteError(socket_error_text(error)) from error

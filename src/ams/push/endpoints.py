@@ -22,9 +22,7 @@ from ams.push.endpoint_connection import AttemptProgress, Connector, Endpoint, E
 
 HASH_PATH = "/ams_verification_hash"  # at the root of the endpoint's host (HTTP contract 13.4)
 CHECK_SECONDS = 5.0  # for everything: finding the address, connecting, and the whole answer
-
 MAX_CHECKS, MAX_CHECKS_OF_PROJECT = 16, 4  # at once: the server of the endpoint says how long each takes
-
 MAX_CONCURRENT = 8  # requests to one endpoint
 IDLE_SECONDS = 15.0  # after which an idle connection is closed
 MAX_IDLE = 1000  # idle connections in all; the oldest is closed for another
@@ -174,11 +172,8 @@ class Endpoints:
         if standing is None:
             if len(self._standings) >= MAX_FORGETTABLE:
                 # Those with no requests are forgotten, unless their circuit is open.
-                self._standings = {
-                    endpoint: each
-                    for endpoint, each in self._standings.items()
-                    if each.users or each.circuit.name(now) == OPEN
-                }
+                known = self._standings.items()
+                self._standings = {key: each for key, each in known if each.users or each.circuit.name(now) == OPEN}
             standing = self._standings[endpoint] = EndpointState()
         return standing
 
@@ -211,7 +206,6 @@ class Endpoints:
         self._is_closed = True
         if self._sweep is not None:
             self._sweep.cancel()
-            self._sweep = None
         for connection in list(self._idle):
             self._drop(connection)
 

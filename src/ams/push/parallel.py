@@ -11,7 +11,7 @@ import asyncio
 from ams.core.clock import Milliseconds
 from ams.core.supervisor import wait_for_first
 from ams.push import retry
-from ams.push.attempts import AttemptOutcome, TargetCycle, WorkerDependencies
+from ams.push.attempts import LATE, AttemptOutcome, TargetCycle, WorkerDependencies
 from ams.push.delivery_request import google_seconds, seconds
 from ams.push.report import ACKNOWLEDGE, CONSUME, PARALLEL_ELSEWHERE, SEND, WorkerReport
 from ams.push.sender import NotAsked
@@ -96,7 +96,7 @@ class ParallelCycle(TargetCycle):
         try:
             await self._deliver(hand_out, wave)
         except NotTaken:
-            self._note_late(ACKNOWLEDGE)
+            self._report.late(self._failure(ACKNOWLEDGE, LATE))
         except Exception as error:
             if wave == self._wave or isinstance(error, Gone):
                 self._wave += 1
@@ -156,10 +156,9 @@ class ParallelCycle(TargetCycle):
         return wave == self._wave
 
     async def _fail(self, hand_out: PushHandOut, status: int, said: str) -> None:
-        wait = retry.message_wait(self._policy, hand_out.attempt, random=self._means.random())
-        verdict = Verdict(said, hand_out.attempt, status)
+        wait = Milliseconds(retry.message_wait(self._policy, hand_out.attempt, random=self._means.random()))
         self._means.require_lease()
-        await self._hand_outs.fail(self._target, hand_out, Milliseconds(wait), verdict)
+        await self._hand_outs.fail(self._target, hand_out, wait, Verdict(said, hand_out.attempt, status))
 
     def _blame_endpoint(self, wave: int, wait: int | None = None, asked: float | None = None) -> None:
         """Pause all deliveries, once per wave: for `wait` milliseconds, or by the policy and the `asked` seconds."""

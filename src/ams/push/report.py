@@ -10,13 +10,11 @@ from datetime import UTC, datetime
 
 import structlog
 
-from ams.core.telemetry import Figure, Labels, figure
+from ams.core.telemetry import Figure, Labels
 from ams.wire.push import Attempt, Failure, WorkerState
 
 MAX_ATTEMPTS_KEPT = 100  # newest attempts that are remembered
-
 CONSUME, SEND, ACKNOWLEDGE = "consume", "send", "acknowledge"  # what can fail (push contract 8.4)
-
 ACTIVE, RETRYING, STOPPED = "active", "retrying", "stopped"
 """Phases: all is well; the last cycle failed and there will be another; the endpoint said that it is gone (410)."""
 
@@ -180,16 +178,13 @@ def gauges(states: Mapping[str, WorkerState], *, by_path: bool) -> Iterator[Figu
 
 def counters(tally: DeliveryTally) -> Iterator[Figure]:
     """Yield what only grows while the process runs."""
+    counted = tally.each if tally.by_path else {"": tally.total}
     for name, (help_text, value) in _COUNTED.items():
-        if tally.by_path:
-            yield Figure(name, help_text, [(_labels(path), value(sums)) for path, sums in tally.each.items()])
-        else:
-            yield figure(name, help_text, value(tally.total))
-    sums = tally.each.items() if tally.by_path else [("", tally.total)]
+        yield Figure(name, help_text, [(_labels(path), value(sums)) for path, sums in counted.items()])
     requests = [
         ({**_labels(path), "outcome": outcome}, count)
-        for path, each in sums
-        for outcome, count in (("succeeded", each.succeeded), ("failed", each.failed))
+        for path, sums in counted.items()
+        for outcome, count in (("succeeded", sums.succeeded), ("failed", sums.failed))
     ]
     yield Figure("ams_push_requests", "Requests to endpoints, by what came of them.", requests)
 

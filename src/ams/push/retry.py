@@ -18,16 +18,13 @@ from ams.core.push_config import DEFAULT_PERIOD, EXPONENTIAL, MAX_PERIOD_MS, SLO
 from ams.push.upstream import Pulled
 
 JITTER = 0.15  # part by which a delay varies, so that deliveries that failed together are spread (P14)
-
 SLOWSTART_FIRST, SLOWSTART_LEAST, SLOWSTART_MOST = 1000, 300, 24 * 3_600_000  # milliseconds (push contract 9.2)
 LINEAR_MOST = 60_000  # milliseconds: the longest linear delay, but never below the period itself
 EXPONENTIAL_MOST = 3_600_000  # milliseconds
 REFUSED_FIRST, REFUSED_MOST = 60_000, 600_000
 """Milliseconds of backoff when only a change of rights or settings helps, whatever the policy (P21)."""
 RETRY_AFTER_MOST = 3600.0  # seconds: an endpoint that asks for more is asked again after these
-
 MESSAGE_MOST = MAX_ACK_DEADLINE * 1000  # milliseconds: the longest wait of a message of a parallel subscription
-
 UNREACHED = Backoff(1.0, 60.0, jitter=(0.0, 1.0), least=1.0)
 """Seconds between tries to reach a service that does not answer (push contract 15, P2)."""
 AWAY_MOST, UNSTORED_MOST = 30_000, 600_000
@@ -36,8 +33,7 @@ each retry delivers the same messages again."""
 
 FIRST_BATCH = 100
 """Messages of the first delivery, if the configuration allows them: amortises the request, spares a new endpoint."""
-MAX_BYTES = 256 * 1024
-"""Bytes of messages in one delivery, unless a single one is larger: bounds the memory of a worker."""
+MAX_BYTES = 256 * 1024  # of messages in one delivery, unless a single one is larger: bounds the memory of a worker
 SLOW_SECONDS = 5.0  # a slower answer, or one slower than a third of its limit, halves the batch
 ACCEPTED = frozenset({102, 200, 201, 202, 204})  # statuses of endpoints that took the messages (P17)
 ACCEPTED_BY_MATTERMOST = frozenset({200})
@@ -77,9 +73,8 @@ def next_backoff(
     policy: Policy, state: FailureHistory, *, retry_after: float | None, random: float
 ) -> tuple[FailureHistory, int]:
     """Return the state after a failure, and the milliseconds to wait; `retry_after`: seconds the endpoint asked for."""
-    state = FailureHistory(
-        state.failures + 1, min(state.last * 2, SLOWSTART_MOST) if policy.type == SLOWSTART else state.last
-    )
+    last = min(state.last * 2, SLOWSTART_MOST) if policy.type == SLOWSTART else state.last
+    state = FailureHistory(state.failures + 1, last)
     longest = longest_delay(policy, state)
     # Full jitter for exponential backoff, a little for the others.
     delay = int(longest * random) if policy.type == EXPONENTIAL else _add_jitter(longest, random)

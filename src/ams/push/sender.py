@@ -209,10 +209,8 @@ def _encode_headers(headers: Headers) -> list[tuple[bytes, bytes]]:
 def answer(reply: Reply, now: float) -> EndpointAnswer:
     """Return the answer of an endpoint; `now` in seconds since the epoch."""
     headers = [(name.lower(), value) for name, value in reply.headers]
-    # A compressed body has no text to show.
-    is_compressed = any(
-        name == b"content-encoding" and value.strip().lower() not in (b"", b"identity") for name, value in headers
-    )
+    codings = {value.strip().lower() for name, value in headers if name == b"content-encoding"}
+    is_compressed = not codings <= {b"", b"identity"}  # it has no text to show
     text = "" if is_success(reply.status) or is_compressed else excerpt(reply.body)
     waits = [value for name, value in headers if name == b"retry-after"]
     return EndpointAnswer(reply.status, text, retry_after(waits, now) if waits else None)

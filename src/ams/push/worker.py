@@ -13,7 +13,7 @@ import structlog
 
 from ams.core.push_config import MATTERMOST
 from ams.push import retry
-from ams.push.attempts import AttemptOutcome, TargetCycle, WorkerDependencies
+from ams.push.attempts import LATE, AttemptOutcome, TargetCycle, WorkerDependencies
 from ams.push.delivery_request import seconds
 from ams.push.parallel import ParallelCycle
 from ams.push.report import ACKNOWLEDGE, CONSUME, SEND, WorkerReport
@@ -24,7 +24,6 @@ from ams.wire.push import Failure, WorkerState
 logger = structlog.get_logger("ams.push")
 
 QUIET_SECONDS = 10.0  # while a failure is reported, a pull counts as empty after this time, to clear it
-
 DEFECT_SECONDS = 10.0  # pause of a worker after an unexpected exception
 
 
@@ -54,7 +53,7 @@ class _Cycle(TargetCycle):
             return await self._deliver(messages)
         except NotTaken:  # the endpoint has done nothing wrong (P15)
             self.batch = retry.half_batch(self.batch)
-            self._note_late(self._stage)
+            self._report.late(self._failure(self._stage, LATE))
             self._late_in_a_row += 1
             # A seek causes one. A second in a row means that deliveries are too slow for the deadline: back off.
             return self._wait() if self._late_in_a_row > 1 else None
@@ -107,9 +106,8 @@ class _Cycle(TargetCycle):
         said = self._note_refusal(messages, answer, outcome.error, advice)
         if attempts := self._refusals.note_refusal(messages, answer.status):
             self._stage = ACKNOWLEDGE
-            verdict = Verdict(said, attempts, answer.status)
             self._means.require_lease()
-            await self._means.upstream.dead_letter(self._target, messages[0], verdict)
+            await self._means.upstream.dead_letter(self._target, messages[0], Verdict(said, attempts, answer.status))
             self._refusals.dead_lettered()
             self._succeed()
             self._report.dead_lettered()

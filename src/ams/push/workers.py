@@ -17,7 +17,6 @@ from ams.push.worker import DeliveryWorker
 from ams.wire.push import WorkerState
 
 LEASE_OVER = "the lease of this process is over"
-
 DRAIN_SECONDS = 10.0  # for a worker to finish what is in flight (P8)
 _SPREAD_SECONDS, _MAX_SPREAD_SECONDS = 0.002, 1.0  # between first pulls, and for all of them (P14)
 
@@ -34,13 +33,11 @@ class Workers:
         *,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
         tally: DeliveryTally | None = None,
-        drain_seconds: float = DRAIN_SECONDS,
     ) -> None:
         self._means = WorkerDependencies(
             upstream, sender, clock, random, tally or DeliveryTally(), sleep, self._token, self._require_lease
         )
         self._lease_ends: float | None = None  # loop time; None: no lease, and no other process delivers
-        self._drain_seconds = drain_seconds
         self._wanted: dict[str, Target] = {}
         self._paths: dict[str, str] = {}  # of wanted targets, by the identity of the subscription
         self._running: dict[str, DeliveryWorker] = {}  # by path; draining ones too
@@ -54,7 +51,7 @@ class Workers:
         self._paths = {each.id: each.path for each in self._wanted.values() if each.id}
         for worker in list(self._running.values()):
             if worker not in self._draining and not self._is_wanted(worker):
-                self._drain(worker, self._drain_seconds)
+                self._drain(worker, DRAIN_SECONDS)
         missing = [each for each in self._wanted.values() if self._is_free(each)]
         spread = min(_SPREAD_SECONDS * (len(missing) - 1), _MAX_SPREAD_SECONDS)
         for each in missing:
@@ -80,7 +77,7 @@ class Workers:
             return False
         worker = self._running.get(path)
         if worker is not None and worker not in self._draining:
-            self._drain(worker, self._drain_seconds)
+            self._drain(worker, DRAIN_SECONDS)
         return True
 
     async def stop(self, seconds: float = DRAIN_SECONDS) -> None:
@@ -108,11 +105,9 @@ class Workers:
         return worker.state() if worker and is_present else WorkerState()
 
     def state_of(self, subscription: SubscriptionId) -> WorkerState | None:
-        """Return the state of a delivery by the subscription's identity."""
         return self.state(self._paths.get(subscription, ""))
 
     def states(self) -> Mapping[str, WorkerState]:
-        """Return the states of all deliveries, by path."""
         return {path: self.state(path) or WorkerState() for path in self._wanted}
 
     def take_changes(self) -> dict[SubscriptionId, WorkerState]:

@@ -19,7 +19,7 @@ def test_a_job_is_listed_under_its_name_in_a_line_without_a_full_stop(name: str)
     assert job.summary[0].isupper()
     assert not job.summary.endswith(".")
     # Batch sizes may change from run to run.
-    assert {each.name for each in describe_options(job.options)} & {"batch_messages"} <= job.harmless
+    assert {each["name"] for each in describe_options(job.options)} & {"batch_messages"} <= job.harmless
 
 
 @pytest.mark.parametrize(("data", "reason"), [

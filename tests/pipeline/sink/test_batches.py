@@ -195,7 +195,7 @@ def begin_batch(checkpoint: Path) -> None:
 
 
 def test_a_batch_of_which_nothing_or_all_was_published_may_be_of_any_age(stream: Stream) -> None:
-    folder = BatchFolder.of(stream.checkpoint, 7).path
+    folder = BatchFolder(stream.checkpoint, 7).path
     stream.do_batch(TWO_PARTS)
     begin_batch(stream.checkpoint)
     stream.writer()

@@ -33,7 +33,6 @@ EVENT = fields.names(
 )
 ALERT = fields.names(moment="at=_ts_monitored", text="url_history=_alert_url")  # of its attributes
 
-
 TAKEN = {  # fields that fill columns, by the kind of a message
     "alarm": fields.field_names("status site", ALARM),
     "event": fields.field_names("type endpoint_group service hostname metric status summary message", EVENT),

@@ -21,10 +21,9 @@ from ams.pipeline.postgres import Rows, Session, address, check_table, load, map
 from ams.pipeline.run import Run
 
 KEY = ("project", "kind", "report", "level", "site", "service", "hostname", "metric")
+# Details of a report; an alarm has those of its last report.
 DETAILS = ("details", "cause", "monitoring_host", "vo", "roc", "url_history", "url_help")
-"""Details of a report; an alarm has those of its last report."""
 RECENCY = ("published", "topic", "offset")  # the newer of two messages with the same report
-
 _CREATE_LOCK = 7_245_301_001  # advisory lock: two jobs must not make the tables at once
 
 REPORT = columns(("string", " ".join(KEY[1:])), ("timestamp", "at"), ("string", " ".join(("status", *DETAILS))))

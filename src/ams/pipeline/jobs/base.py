@@ -10,13 +10,12 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
-from pyspark.sql.types import ArrayType, StringType
 
 from ams.pipeline.columns import ORDER, SOURCE
 from ams.pipeline.errors import WrongOption
@@ -36,37 +35,23 @@ class Job(Generic[O]):
     harmless: frozenset[str] = frozenset({"batch_messages"})  # may change between runs: no result depends on them
 
 
-class NoOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class NoOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options of a job that has none."""
 
 
-JobFunction = Callable[..., None]
-
-
-def job(function: JobFunction | None = None, /, *, options: type[msgspec.Struct] = NoOptions) -> Any:
+def job(function: Callable[..., None] | None = None, /, *, options: type[msgspec.Struct] = NoOptions) -> Any:
     """Make a job of a function; its name and the first line of its docstring are those of the job.
 
     `@job` decorates a function that takes a `Run`. `@job(options=Options)` decorates one that takes a `Run` and its
     options: a frozen `msgspec.Struct` of keyword fields with defaults, which `--set` and files of options override.
     """
 
-    def make(function: JobFunction) -> Job[Any]:
+    def make(function: Callable[..., None]) -> Job[Any]:
         run = function if options is not NoOptions else lambda run, _: function(run)
         summary = (inspect.getdoc(function) or "").partition("\n")[0].rstrip(".")
         return Job(function.__name__, summary, options, run)
 
     return make if function is None else make(function)
-
-
-_MARKER = re.compile(r" - at `\$[^`]*`")
-
-
-class Described(NamedTuple):
-    """An option as `ams pipeline list JOB` shows it."""
-
-    name: str
-    default: str  # empty for one that must be given
-    meaning: str
 
 
 def read_options(kind: type[O], given: Mapping[str, Any]) -> tuple[O | None, list[WrongOption]]:
@@ -81,11 +66,10 @@ def read_options(kind: type[O], given: Mapping[str, Any]) -> tuple[O | None, lis
         try:
             read[name] = msgspec.convert(value, fields[name].type)
         except msgspec.ValidationError as error:
-            said = _MARKER.sub("", str(error)).replace("`", "")
+            said = re.sub(r" - at `\$[^`]*`", "", str(error)).replace("`", "")
             hint = "; a list is written [one, another]" if said.startswith("Expected array") else ""
             wrong.append(WrongOption(name, f"{said}{hint}"))
-    absent = [name for name, field in fields.items() if field.required and name not in given]
-    wrong += [WrongOption(name, "must be given") for name in absent]
+    wrong += [WrongOption(name, "must be given") for name in fields if fields[name].required and name not in given]
     if wrong:
         return None, wrong
     try:
@@ -101,8 +85,8 @@ def takes_text(kind: type[msgspec.Struct], name: str) -> bool:
     return any(each.name == name and each.type is str for each in msgspec.structs.fields(kind))
 
 
-def describe_options(kind: type[msgspec.Struct]) -> list[Described]:
-    """Return the options of a job with their defaults and the docstrings under them."""
+def describe_options(kind: type[msgspec.Struct]) -> list[dict[str, str]]:
+    """Return `name`, `default` and `meaning` of a job's options; the default of one that must be given is empty."""
     found: dict[str, str] = {}
     for each in (each for each in kind.__mro__ if issubclass(each, msgspec.Struct) and each is not msgspec.Struct):
         [class_] = ast.parse(textwrap.dedent(inspect.getsource(each))).body
@@ -111,7 +95,10 @@ def describe_options(kind: type[msgspec.Struct]) -> list[Described]:
             match field, below:
                 case ast.AnnAssign(target=ast.Name(name)), ast.Expr(ast.Constant(str(text))):
                     found.setdefault(name, " ".join(text.split()))
-    return [Described(each.name, _default(each), found.get(each.name, "")) for each in msgspec.structs.fields(kind)]
+    return [
+        {"name": each.name, "default": _default(each), "meaning": found.get(each.name, "")}
+        for each in msgspec.structs.fields(kind)
+    ]
 
 
 def _default(field: msgspec.structs.FieldInfo) -> str:
@@ -167,10 +154,10 @@ def _publishing_order(rows: DataFrame) -> list[Column]:
     return [*(F.col(f"{SOURCE}.{name}") for name in ORDER), content]
 
 
-UNKNOWN = columns((ArrayType(StringType()), "not_taken"))  # the names of a message's unknown fields
+UNKNOWN = columns(("array<string>", "not_taken"))  # the names of a message's unknown fields
 
+# Unknown fields: number of messages in a batch, and offset of the first.
 NOT_TAKEN = columns(("string", "project topic kind name"), ("bigint", "times offset"))
-"""Unknown fields: number of messages in a batch, and offset of the first."""
 
 
 def unknown(records: DataFrame) -> DataFrame:

@@ -15,7 +15,6 @@ from ams.pipeline.columns import PLACE
 from ams.pipeline.jobs.base import NOT_TAKEN, UNKNOWN, Job, columns, first, unknown
 from ams.pipeline.jobs.federation_messages import parse, redact_payload
 from ams.pipeline.run import Run
-from ams.pipeline.session import persist_rows
 
 RECORD = columns(
     ("string", "kind!"),
@@ -76,9 +75,9 @@ def run(run: Run, options: FederationOptions) -> None:
         run.set_aside(broken.withColumn("data", redact("data")))
 
     def refresh() -> None:
-        with persist_rows(versions(table.read())) as found:
-            run.result("versions", VERSIONS).replace(found)
-            run.result("deployments", DEPLOYMENTS).replace(deployments(found))
+        found = run.cached(versions(table.read()))
+        run.result("versions", VERSIONS).replace(found)
+        run.result("deployments", DEPLOYMENTS).replace(deployments(found))
 
     names = (*options.configurations, *options.answers)
     run.stream(run.topic(*names, maxOffsetsPerTrigger=str(options.batch_messages)), handle, refresh)

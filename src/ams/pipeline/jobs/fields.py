@@ -64,8 +64,6 @@ _MARKS = {
     codecs.BOM_UTF16_LE: "utf-16",
     codecs.BOM_UTF16_BE: "utf-16",
 }
-
-
 _BROKEN_UNIT = "ams.pipeline.broken-unit"
 codecs.register_error(_BROKEN_UNIT, lambda error: ("\udcff", error.end))  # type: ignore[attr-defined]  # of a decoder
 _NOT_UTF_8 = re.compile("[\udc80-\udcff]+")

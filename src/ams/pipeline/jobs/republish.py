@@ -7,7 +7,7 @@ next run sets the message aside.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Annotated
 
 import msgspec
@@ -30,10 +30,7 @@ from ams.pipeline.sink import publish
 from ams.pipeline.sink.requests import with_attributes
 from ams.pipeline.sink.writer import refuse_stale
 
-SOURCE_TOPIC = "topic"  # `{topic}` in a name: the source topic, not an attribute
 ORDER = ("source", "offset", "copy")  # of a topic's copies: that of the messages in the topic each was read from
-ORIGIN_TOPIC, ORIGIN_OFFSET = "ams-origin-topic", "ams-origin-offset"
-
 _PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
 _LITERAL = re.compile(r"[a-zA-Z0-9._~+%-]*")
 _EXISTING_NAME = rf"^(?:{RESOURCE_NAME})\z"  # existing topics
@@ -104,10 +101,14 @@ def run(run: Run, options: RepublishOptions) -> None:
     def handle(batch: DataFrame) -> None:
         copies = judged = run.cached(_route_messages(batch, options, barred))
         topics = copies.where("to IS NOT NULL").select("to").distinct().collect()
-        rules = _rules_of(target, (each.to for each in topics))
-        if rules:
-            judged = run.cached(_fitting(copies, rules, _sent_attributes(origin=options.origin)))
-        publish(_to_publish(judged, origin=options.origin), written, ORDER)
+        source = F.concat_ws("/", "project", "topic")
+        marks = {"ams-origin-topic": source, "ams-origin-offset": F.col("offset").cast("string")}
+        attributes = with_attributes(marks) if options.origin else F.col("attributes")
+        if rules := _rules_of(target, (each.to for each in topics)):
+            judged = run.cached(_fitting(copies, rules, attributes))
+        sent = (F.col("to").alias("topic"), "data", attributes.alias("attributes"), "ordering_key")
+        going = judged.where("to IS NOT NULL").select(*sent, source.alias("source"), "offset", "copy")
+        publish(going, written, ORDER)
         run.set_aside(judged.where("reason IS NOT NULL").select(*BROKEN.names))
 
     run.stream(run.topic(*options.topics, maxOffsetsPerTrigger=str(options.batch_messages)), handle)
@@ -141,21 +142,6 @@ def _route_messages(messages: DataFrame, options: RepublishOptions, barred: Sequ
     return told.select(*MESSAGES.names, "copy", to.alias("to"), "reason")
 
 
-def _to_publish(copies: DataFrame, *, origin: bool) -> DataFrame:
-    going = copies.where("to IS NOT NULL")
-    sent = (F.col("to").alias("topic"), "data", _sent_attributes(origin=origin).alias("attributes"), "ordering_key")
-    return going.select(*sent, _source().alias("source"), "offset", "copy")
-
-
-def _sent_attributes(*, origin: bool) -> Column:
-    marks = {ORIGIN_TOPIC: _source(), ORIGIN_OFFSET: F.col("offset").cast("string")}
-    return with_attributes(marks) if origin else F.col("attributes")
-
-
-def _source() -> Column:
-    return F.concat_ws("/", "project", "topic")
-
-
 def _holds(rule: Rule) -> Column:
     if not rule.attribute:
         return F.lit(True)
@@ -171,7 +157,7 @@ def _targets(names: Sequence[str]) -> Column:
 def _topic(name: str) -> Column:
     parts = []
     for number, piece in enumerate(_PLACEHOLDER.split(name)):  # texts and attributes alternate
-        attribute = F.col("topic") if piece == SOURCE_TOPIC else F.col("attributes").getItem(piece)
+        attribute = F.col("topic") if piece == "topic" else F.col("attributes").getItem(piece)
         parts.append(attribute if number % 2 else F.lit(piece))
     return F.concat(*parts)
 
@@ -181,13 +167,10 @@ def _rules_of(source: Source, topics: Iterable[str]) -> dict[str, SchemaParts]:
     found = {}
     with open_service(source) as (service, project):
         for topic in topics:
-            try:
-                schema = service.call(wire.get_topic(project, topic)).schema
-                if schema:
+            with suppress(NotFound, NotAllowed):
+                if schema := service.call(wire.get_topic(project, topic)).schema:
                     _, owner, _, name = schema.split("/")
                     found[topic] = rules_named(service, owner, name)
-            except (NotFound, NotAllowed):
-                continue
     return found
 
 

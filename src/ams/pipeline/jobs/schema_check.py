@@ -94,7 +94,6 @@ def run(run: Run, options: SchemaCheckOptions) -> None:
 
 
 def _check_messages(messages: DataFrame, rules: SchemaParts) -> DataFrame:
-
     def check(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with Verdicts(rules) as verdicts:
             for batch in batches:

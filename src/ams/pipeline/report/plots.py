@@ -31,7 +31,6 @@ _UNDEFINED = "#dddddd"
 _STYLE: Any = {"svg.fonttype": "none", "svg.hashsalt": "ams", "font.size": 9.0, "font.family": "sans-serif"}
 _WIDTH = 9.0
 
-
 PlotSpan = tuple[datetime, datetime, str]  # a stretch of a timeline: its begin, its end and its status
 
 

@@ -35,7 +35,7 @@ from ams.core.messages import MAX_ORDERING_KEY, is_ordering_key
 from ams.core.names import is_resource_name
 from ams.pipeline.columns import PLACE
 from ams.pipeline.errors import WrongOption, WrongRow
-from ams.pipeline.options import Limits, Writing
+from ams.pipeline.options import Limits
 from ams.pipeline.service_calls import Service
 
 DATA, ATTRIBUTES, ORDERING_KEY, TOPIC, LANE = "data", "attributes", "ordering_key", "topic", "lane"
@@ -263,19 +263,20 @@ class Publisher(NamedTuple):
     """Publishes one task's requests, each retried under its key. Thread-safe."""
 
     service: Service
-    writing: Writing
+    project: str  # of the topics
     key_prefix: str
+    create_topics: bool
 
     def send(self, chunk: Chunk) -> None:
         """Publish a request. Raises a `ClientError` that names topic and rows."""
-        project, topic = self.writing.project, chunk.lane.topic
+        project, topic = self.project, chunk.lane.topic
         key = f"{self.key_prefix}/{chunk.lane.place}/{chunk.number}"
         call = wire.publish_encoded(project, topic, chunk.body(), key=key)
         try:
             try:
                 self.service.call(call)
             except NotFound as error:
-                if not self.writing.create_topics:
+                if not self.create_topics:
                     raise NotFound(f"{error.message} (createTopics=true makes it)") from None
                 with contextlib.suppress(AlreadyExists):  # by another task, or by a call whose answer was lost
                     self.service.call(replace(wire.create_topic(project, topic), repeatable=True))

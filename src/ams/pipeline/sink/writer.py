@@ -20,7 +20,7 @@ import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from itertools import chain
 from pathlib import Path
@@ -35,7 +35,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from ams.pipeline.errors import PipelineError, StaleCheckpoint, WrongOption
-from ams.pipeline.options import writing
+from ams.pipeline.options import Writing
 from ams.pipeline.service_calls import Service
 from ams.pipeline.sink.requests import BATCH_ID, LANE, Chunk, Chunker, Publisher, Rows, Sender, key_prefix, layout
 from ams.storage.files import Disk, write_whole
@@ -60,16 +60,11 @@ class _PublishPlan(msgspec.Struct, frozen=True):
     is_published: bool = False
 
 
-@dataclass(frozen=True, slots=True)
 class BatchFolder:
-    """The folder of one batch."""
+    """The folder of one batch in a checkpoint."""
 
-    path: Path
-
-    @classmethod
-    def of(cls, checkpoint: Path, batch: int) -> "BatchFolder":
-        """Return the folder of a batch in a checkpoint."""
-        return cls(checkpoint / FOLDER / f"batch-{batch:06d}")
+    def __init__(self, checkpoint: Path, batch: int) -> None:
+        self.path = checkpoint / FOLDER / f"batch-{batch:06d}"
 
     @property
     def plan(self) -> _PublishPlan | None:
@@ -137,7 +132,7 @@ def refuse_stale(checkpoint: Path, window: float, now: float | None = None) -> N
     number = _last(checkpoint / "offsets")
     if number <= _last(checkpoint / "commits"):
         return
-    folder = BatchFolder.of(checkpoint, number)
+    folder = BatchFolder(checkpoint, number)
     plan = folder.plan  # no plan: nothing was published
     if folder.path.is_dir() and (plan is None or plan.is_published):
         return
@@ -170,14 +165,11 @@ class WrittenRequests(WriterCommitMessage):
     part: _TaskRequests | None  # None if the batch has a plan already
 
 
-PARTS_AT_ONCE = 4  # partitions of a stream's batch published in parallel
-
-
 class _Writer:
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
         if overwrite:
             raise WrongOption("mode", "messages are only ever added to a topic: append")
-        self._writing = writing(options)
+        self._writing = Writing(options)
         self._layout = layout(schema, self._writing.topic, self._writing.order_by)
 
     def _chunks(self, batches: Iterator[pa.RecordBatch], partition: int) -> Iterator[Chunk]:
@@ -199,7 +191,8 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
             what = "a batch write with an idempotencyKey, or within foreachBatch,"
             raise WrongOption("columns", f"{what} {reason}: {advice}")
         with Service(self._writing.access) as service:
-            publisher = Publisher(service, self._writing, key_prefix(self._writing.idempotency_key, task))
+            prefix = key_prefix(self._writing.idempotency_key, task)
+            publisher = Publisher(service, self._writing.project, prefix, self._writing.create_topics)
             _publish(publisher, self._chunks(iterator, task.partitionId()))
         return WriterCommitMessage()
 
@@ -220,7 +213,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenRequests:
         """Write down a partition's requests. Raises `WrongRow`."""
         task = _task()
-        folder = BatchFolder.of(self._checkpoint, int(task.getLocalProperty(BATCH_ID) or 0))
+        folder = BatchFolder(self._checkpoint, int(task.getLocalProperty(BATCH_ID) or 0))
         prefix = key_prefix(self._writing.idempotency_key, task)
         if folder.plan is not None:
             for _ in iterator:  # Spark requires the rows to be consumed
@@ -230,15 +223,15 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
         """Write the batch's plan, then publish from it. Raises a `ClientError`."""
-        folder = BatchFolder.of(self._checkpoint, batchId)
+        folder = BatchFolder(self._checkpoint, batchId)
         kept = [each for each in messages if isinstance(each, WrittenRequests)]
         prefix = next((each.key_prefix for each in kept), "")
         parts = tuple(each.part for each in kept if each.part is not None)
         plan = folder.plan or folder.seal(_PublishPlan(self._writing.project, prefix, parts))
         if plan.is_published:
             return
-        with Service(self._writing.access) as service, ThreadPoolExecutor(PARTS_AT_ONCE) as threads:
-            publisher = Publisher(service, replace(self._writing, project=plan.project), plan.key_prefix)
+        with Service(self._writing.access) as service, ThreadPoolExecutor(4) as threads:  # so many parts at once
+            publisher = Publisher(service, plan.project, plan.key_prefix, self._writing.create_topics)
             under_way = [threads.submit(_publish, publisher, folder.chunks(part)) for part in plan.parts]
             for each in under_way:
                 each.result()

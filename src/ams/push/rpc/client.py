@@ -22,12 +22,11 @@ CALL_SECONDS = 3.0  # for a call, connecting included (push contract 15, P29)
 UNAVAILABLE = "Push server is currently unavailable"
 _UNAVAILABLE_CODES = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED})
 
-logger = structlog.get_logger("ams.push_rpc")
-
-WORK = "driving of the push server"
 MAX_CONCURRENT_CALLS = 8  # calls under way at the same time
 ROUND_SECONDS = 60.0  # from one round to the next, a tenth more or less
 _BACKOFF = Backoff(1.0, 10.0)  # seconds between rounds in which it did not answer
+
+logger = structlog.get_logger("ams.push_rpc")
 
 
 class CallOutcome(NamedTuple):
@@ -38,7 +37,6 @@ class CallOutcome(NamedTuple):
 
     @property
     def is_ok(self) -> bool:
-        """True if the call succeeded."""
         return self.code is grpc.StatusCode.OK
 
     @property
@@ -78,7 +76,7 @@ class DrivenPushServer:
         self._away: CallOutcome | None = None  # first missing answer of this round: no more calls in it
         self._asked: set[asyncio.Task[bool]] = set()
         self._pauses = Pauses(_BACKOFF)
-        self._rounds = Ticker(WORK, ROUND_SECONDS, self._go_on)
+        self._rounds = Ticker("driving of the push server", ROUND_SECONDS, self._go_on)
 
     async def start(self, targets: Callable[[], Awaitable[Sequence[Target]]], supervisor: Supervisor) -> None:
         """Keep it in step with `targets`, in the background."""
@@ -111,21 +109,17 @@ class DrivenPushServer:
         return await self._ask(wire.ACTIVATE, request, lambda answer: answer.message)
 
     async def deactivate(self, path: str) -> CallOutcome:
-        """Stop the delivery of a subscription."""
         request = pb.DeactivateSubscriptionRequest(full_name=path)
         return await self._ask(wire.DEACTIVATE, request, lambda answer: answer.message)
 
     async def look(self, path: str) -> CallOutcome:
-        """Ask for the status of a delivery."""
         request = pb.SubscriptionStatusRequest(full_name=path)
         return await self._ask(wire.SUBSCRIPTION_STATUS, request, lambda answer: answer.status)
 
     async def status(self, path: str) -> str:
-        """Return the status of a delivery; `path` is the resource name of its subscription."""
         return (await self.look(path)).client_text()
 
     async def deactivation_outcome(self, path: str) -> str:
-        """Stop the delivery of a deleted subscription; return the outcome."""
         return (await self.deactivate(path)).client_text()
 
     async def health(self, *, details: bool) -> str:
@@ -139,11 +133,10 @@ class DrivenPushServer:
     async def _ask(self, method: Method[Q, A], request: Q, text: Callable[[A], str]) -> CallOutcome:
         try:
             async with asyncio.timeout(self._seconds):
-                ask = (await self._open_channel()).unary_unary(
-                    method.path,
-                    request_serializer=method.request.SerializeToString,
-                    response_deserializer=method.answer.FromString,
-                )
+                async with self._connecting:
+                    channel = self._channel = self._channel or await connect(self._settings, self._trust)
+                read, write = method.answer.FromString, method.request.SerializeToString
+                ask = channel.unary_unary(method.path, request_serializer=write, response_deserializer=read)
                 return CallOutcome(grpc.StatusCode.OK, text(await ask(request, timeout=self._seconds)))
         except grpc.aio.AioRpcError as error:
             outcome = CallOutcome(error.code(), error.details() or error.code().name)
@@ -154,12 +147,6 @@ class DrivenPushServer:
         if outcome.is_away and self._has_changed():
             await self._disconnect()
         return outcome
-
-    async def _open_channel(self) -> grpc.aio.Channel:
-        async with self._connecting:
-            if self._channel is None:
-                self._channel = await connect(self._settings, self._trust)
-            return self._channel
 
     def _has_changed(self) -> bool:
         """Return whether to reconnect: our certificate files changed, or the server is not verified."""

@@ -30,8 +30,7 @@ _OPTIONS = (
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.initial_reconnect_backoff_ms", 250),
     ("grpc.max_reconnect_backoff_ms", 5000),
-)
-"""A push server that is back is found soon, and no variable of the environment leads elsewhere."""
+)  # a push server that is back is found soon, and no variable of the environment leads elsewhere
 
 
 class Method(NamedTuple, Generic[Q, A]):
@@ -93,18 +92,18 @@ def trust(settings: Settings) -> ChannelTrust | None:
     return ChannelTrust(roots, read_file("cert", settings.cert), read_file("key", settings.key))
 
 
-def authorities(folder: str, setting: str = "certificate_authorities_dir") -> bytes:
+def authorities(folder: str) -> bytes:
     """Return the certificates of all `*.pem` files of a folder; raise `BadSettings` for none or a bad one."""
-    found = sorted(Path(folder).glob("*.pem"))
-    if not found:
+    setting = "certificate_authorities_dir"
+    pems = {str(file): read_file(setting, str(file)) for file in sorted(Path(folder).glob("*.pem"))}
+    if not pems:
         raise BadSettings(f"{setting} {folder}: there is no *.pem file")
-    pems = [read_file(setting, str(file)) for file in found]
-    for file, pem in zip(found, pems, strict=True):
+    for file, pem in pems.items():
         try:
             x509.load_pem_x509_certificates(pem)
         except ValueError:
             raise BadSettings(f"{setting}: {file} holds no certificate in PEM form") from None
-    return b"\n".join(pems)
+    return b"\n".join(pems.values())
 
 
 async def connect(settings: Settings, trusted: ChannelTrust | None) -> grpc.aio.Channel:
@@ -141,11 +140,9 @@ async def _certificate_of(settings: Settings) -> x509.Certificate:
 def _name_in(certificate: x509.Certificate) -> str:
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-        hosts = names.get_values_for_type(x509.DNSName)
-        if hosts:
+        if hosts := names.get_values_for_type(x509.DNSName):
             return hosts[0].replace("*", "any")
-        addresses = names.get_values_for_type(x509.IPAddress)
-        if addresses:
+        if addresses := names.get_values_for_type(x509.IPAddress):
             return str(addresses[0])
     except (x509.ExtensionNotFound, ValueError):
         pass

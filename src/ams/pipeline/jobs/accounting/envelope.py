@@ -42,11 +42,10 @@ HASHES: Final[Mapping[str, hashes.HashAlgorithm]] = {
     "2.16.840.1.101.3.4.2.1": hashes.SHA256(),
     "2.16.840.1.101.3.4.2.2": hashes.SHA384(),
     "2.16.840.1.101.3.4.2.3": hashes.SHA512(),
-}
-"""Accepted hashes by object identifier. MD5 and SHA-1 can be forged and are refused."""
+}  # accepted hashes by object identifier; MD5 and SHA-1 can be forged and are refused
 
+# Attributes of names as OpenSSL writes them, where the library has none; any other is written as its numbers.
 NAMES: Final = {NameOID.EMAIL_ADDRESS: "emailAddress", NameOID.SERIAL_NUMBER: "serialNumber"}
-"""Attributes of names as OpenSSL writes them, where the library has none; any other is written as its numbers."""
 
 
 @asn1.sequence

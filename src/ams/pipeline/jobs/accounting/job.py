@@ -32,8 +32,8 @@ from ams.storage.files import Disk, write_whole
 
 TABLES: Final = {name: schema for name, schema in summaries.RESULTS.items() if name != "machines"}
 
+# Types of PostgreSQL by those of Spark; arrays and structs are kept as `jsonb`.
 TYPES: Final = {"string": "text", "bigint": "bigint", "timestamp": "timestamptz", "decimal(10,3)": "numeric(10, 3)"}
-"""Types of PostgreSQL by those of Spark; arrays and structs are kept as `jsonb`."""
 
 
 def prepared_database(database: str) -> str:
@@ -51,7 +51,7 @@ def prepared_database(database: str) -> str:
     return to
 
 
-def _replace_in_database(frame: DataFrame, to: str, name: str) -> int:
+def _replace_in_database(frame: DataFrame, to: str, name: str) -> None:
     table, names = f"accounting_{name}", TABLES[name].names
     nested = [each.name for each in TABLES[name] if isinstance(each.dataType, ArrayType | StructType)]
 
@@ -63,10 +63,7 @@ def _replace_in_database(frame: DataFrame, to: str, name: str) -> int:
             cursor.execute(SQL("INSERT INTO {table} ({columns}) SELECT {columns} FROM incoming").format(**into))
             return cursor.rowcount
 
-    return write(frame.select(*names).withColumns({each: F.to_json(each) for each in nested}), to, ["month"], put)
-
-
-MARK = "accounting.batch"  # the file in the work folder with the last batch that results were computed of
+    write(frame.select(*names).withColumns({each: F.to_json(each) for each in nested}), to, ["month"], put)
 
 
 class AccountingOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -112,7 +109,7 @@ def _records_of(run: Run) -> Table:
 
 def refresh(run: Run, to: str) -> None:
     """Compute anew the months that records came for since the last time; `to` is the database, or empty."""
-    records, mark = _records_of(run), run.work / MARK
+    records, mark = _records_of(run), run.work / "accounting.batch"  # the last batch that results were computed of
     last, touched = records.batch(), defaultdict[str, set[str]](set)
     for each in records.partitions_since(int(mark.read_text()) if mark.exists() else -1):
         touched[str(each["kind"])].add(str(each["month"]))

@@ -32,14 +32,16 @@ Fields = dict[str, Field]
 NONE: Final[Fields] = {}
 
 
-class Form(NamedTuple):
+class Form:
     """One kind of record in one syntax."""
 
-    kind: str
-    fields: Fields
-    not_taken: frozenset[str] = frozenset()
-    """Keys that may be there and fill no column; `*@name` is an attribute of any element, `path[*]` any other type of
-    an element that comes in several. A key that is neither here nor in `fields` breaks a record."""
+    def __init__(self, kind: str, shared: Fields = NONE, /, *, not_taken: str = "", **keys: str) -> None:
+        """Make a form with the fields that `fields` returns.
+
+        `not_taken` are keys that may be there and fill no column; `*@name` is an attribute of any element, `path[*]`
+        any other type of an element that comes in several. A key that is in neither breaks a record.
+        """
+        self.kind, self.fields, self.not_taken = kind, fields(shared, **keys), frozenset(not_taken.split())
 
     def key(self, column: str) -> str:
         """Return the key that fills a column."""
@@ -61,11 +63,6 @@ def fields(shared: Fields = NONE, /, **keys: str) -> Fields:
         for key, column in (pair.split("=") for pair in pairs.split()):
             found[key.removesuffix("!")] = Field(column, getattr(values, reader), key.endswith("!"))
     return found
-
-
-def form(kind: str, shared: Fields = NONE, /, *, not_taken: str = "", **keys: str) -> Form:
-    """Return a form with the fields that `fields` returns."""
-    return Form(kind, fields(shared, **keys), frozenset(not_taken.split()))
 
 
 def record(form: Form, pairs: Iterable[tuple[str, object]], now: datetime) -> Row:
@@ -242,7 +239,7 @@ CLOUD_OWNER = fields(
 
 # Text: jobs, virtual machines, and summaries of both that sites made.
 
-JOB = form(
+JOB = Form(
     "job",
     WORK | OWNER | LEVEL,
     text="LocalJobId!=job_id MachineName=machine Queue=queue InfrastructureDescription=infrastructure"
@@ -251,16 +248,16 @@ JOB = form(
     round_half_up="MemoryReal=memory_real MemoryVirtual=memory_virtual",
     not_taken=f"{UPDATED} SubmitHostType",
 )
-JOB_SUMMARY = form("job_summary", JOBS | LEVEL, text="InfrastructureType=infrastructure_type", not_taken=UPDATED)
-NORMALISED_SUMMARY = form(
+JOB_SUMMARY = Form("job_summary", JOBS | LEVEL, text="InfrastructureType=infrastructure_type", not_taken=UPDATED)
+NORMALISED_SUMMARY = Form(
     "job_summary",
     JOBS,
     text="Infrastructure=infrastructure_type",
     amounts="NormalisedWallDuration!=normalised_wall NormalisedCpuDuration!=normalised_cpu",
     not_taken=UPDATED,
 )
-SYNC = form("sync", MONTH, text="Site!=site SubmitHost!=submit_host", whole="NumberOfJobs!=jobs", not_taken=UPDATED)
-VM = form(
+SYNC = Form("sync", MONTH, text="Site!=site SubmitHost!=submit_host", whole="NumberOfJobs!=jobs", not_taken=UPDATED)
+VM = Form(
     "vm",
     MACHINE,
     text="VMUUID!=vm_id MachineName=machine StorageRecordId=storage_record",
@@ -268,7 +265,7 @@ VM = form(
     duration="SuspendDuration=suspended",
     not_taken=f"{UPDATED} MeasurementTime MeasurementMonth MeasurementYear",
 )
-VM_SUMMARY = form(
+VM_SUMMARY = Form(
     "vm_summary",
     MACHINE | MONTH,
     whole="NumberOfVMs!=vms",
@@ -295,14 +292,14 @@ IN_TEXT: Final[Mapping[str, Form]] = {
 
 # JSON: public addresses, accelerators, and energy.
 
-PUBLIC_IP = form(
+PUBLIC_IP = Form(
     "public_ip",
     CLOUD_OWNER,
     text="uuid=record_id",
     whole="IPVersion!=ip_version IPCount!=count",
     moment="MeasurementTime!=measured",
 )
-ACCELERATOR = form(
+ACCELERATOR = Form(
     "accelerator",
     CLOUD_OWNER,
     text="AssociatedRecordType=associated_type AssociatedRecord!=vm_id AccUUID=record_id Type!=accelerator Model=model"
@@ -312,7 +309,7 @@ ACCELERATOR = form(
     level="Benchmark=benchmark",
     whole="MeasurementMonth!=month_number MeasurementYear!=year Cores=processors",
 )
-ENERGY = form(
+ENERGY = Form(
     "energy",
     CLOUD,
     text="ExecUnitID!=record_id Status=status Owner=user",
@@ -330,7 +327,7 @@ IN_JSON: Final[Mapping[tuple[str, str], Form]] = {
 
 # XML, of the EMI name spaces: storage (StAR) and jobs (CAR).
 
-STORAGE = form(
+STORAGE = Form(
     "storage",
     text="RecordIdentity@recordId!=record_id StorageSystem!=storage_system Site=site SubjectIdentity/Site=site"
     " StorageShare=share StorageMedia=media StorageClass=storage_class SubjectIdentity/LocalUser=local_user"
@@ -342,7 +339,7 @@ STORAGE = form(
     limit="ResourceCapacityAllocated=allocated",
     not_taken="ValidDuration *@type *@description *@primary",
 )
-CAR_JOB = form(
+CAR_JOB = Form(
     "job",
     WORK,
     text="JobIdentity/LocalJobId!=job_id MachineName=machine Queue=queue Status=status"

@@ -44,8 +44,7 @@ RECORD = columns(
     ("string", "associated_type accelerator model"),
     ("bigint", "ip_version active finished"),
     ("double", "count energy_wh work efficiency normalisation"),
-)
-"""A usage record of any kind; durations are seconds, memory of jobs is kB, of machines MB, disk GB, storage bytes."""
+)  # a usage record of any kind; durations are seconds, memory of jobs is kB, of machines MB, disk GB, storage bytes
 
 RECORDS = columns(RECORD, (PLACE, "source"))
 
@@ -64,8 +63,7 @@ VM_SUMMARIES = columns(
 VM_KEPT = _columns(
     "month site vm_id cloud_service vo user status image cpu_count benchmark_type benchmark start_time"
     " measured wall cpu network_in network_out public_ips memory disk source"
-)
-"""The one record that is kept of each machine and month; its durations count from the machine's start."""
+)  # the one record that is kept of each machine and month; its durations count from the machine's start
 
 STORAGE_GROUP = _columns(
     "month site storage_system share media storage_class path local_user local_group user vo vo_group vo_role"
@@ -87,9 +85,7 @@ RESULTS: Final[Mapping[str, StructType]] = {
         ("timestamp", "last_time"),
         ("bigint", "last_files last_used last_allocated most_used average_used"),
     ),
-}
-"""The results, each by month; rows that one record made say by `source` which message it came in."""
-
+}  # each by month; rows that one record made say by `source` which message it came in
 
 JOB_KEY = ("site", "submit_host", "job_id", "end_time")  # key of a job; records of one key are of one month
 SYNC_KEY = ("month", "site", "submit_host")

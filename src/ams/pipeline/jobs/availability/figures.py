@@ -34,8 +34,7 @@ RESULTS = columns(
     ("string", "service hostname metric status monitoring_host summary message"),
     ("double", "response_time"),
     _SOURCE,
-)
-"""A monitoring result as it is stored; `date` is the day of `timestamp`, `response_time` is in seconds."""
+)  # a monitoring result as it is stored; `date` is the day of `timestamp`, `response_time` is in seconds
 
 SYNCED = columns(("string", "type partition_date item"), _SOURCE)
 
@@ -90,8 +89,6 @@ the day was not over when this was computed: its last statuses are taken to hold
 DAYS = columns(("string", "fingerprint date"))  # what a day was computed from
 
 DAILY: Final = {"statuses": STATUSES, "events": EVENTS, "figures": FIGURES, "days": DAYS}  # results, by their names
-
-
 _METRIC = ("service", "hostname", "metric")
 _RESULT_COLUMNS = ("status", "monitoring_host", "summary", "message")
 _SECONDS = ("up_seconds", "unknown_seconds", "down_seconds")

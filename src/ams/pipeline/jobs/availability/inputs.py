@@ -72,8 +72,8 @@ class DayInputs:
     rules: ProfileRules
     sites: Mapping[str, Mapping[Place, str]]  # the endpoints that count, of each site, and the page of each
     overrides: tuple[documents.Override, ...] = ()
+    # Excluded monitoring hosts: host, start and end in seconds since 1970, and the status instead of results.
     distrusted: tuple[tuple[str, int, int, str], ...] = ()
-    """Excluded monitoring hosts: host, start and end in seconds since 1970, and the status instead of results."""
     members: tuple[tuple[str, str], ...] = ()  # larger groups and their sites
     until: int = DAY  # the second of the day at which it was looked at; of a day that is over, its end
     eve: "DayInputs | None" = None  # what held on the day before; None if that day has no results
@@ -87,15 +87,28 @@ class DayInputs:
         return [each.span for each in self.overrides if each.covers(site, place)]
 
 
-@dataclass(frozen=True, slots=True)
 class Inputs:
     """Lists by date; a list without dates has an empty date. Without rules nothing can be computed."""
 
-    rules: Mapping[str, ProfileRules]
-    sites: Mapping[str, Mapping[str, Mapping[Place, str]]]
-    lists: Lists
-    requests: tuple[documents.RecomputationRequest, ...]
-    passed_over: tuple[str, ...] = ()
+    def __init__(self, options: AvailabilityOptions, came: Lists = Lists()) -> None:  # noqa: B008  # never changed
+        """Read the files in the options; other lists come from messages. Raises `WrongOption` for a bad file."""
+        self.passed_over: list[str] = []  # what is ignored in the files, and why
+        profile = options.metric_profile
+        services = _single("metric_profile", profile, documents.MetricProfile).services if profile else []
+        files = Lists(
+            group((each.date, each) for each in _read_list("topology", options.topology, documents.EndpointItem)),
+            group((each.date, each) for each in _read_list("groups", options.groups, documents.GroupItem)),
+            {"": {each.service: each.metrics for each in services}} if profile else {},
+            self._downtimes(options.downtimes) if options.downtimes else {},
+        )
+        self.lists = Lists._make(file or message for file, message in zip(files, came, strict=True))
+        asked = _read_list("recomputations", options.recomputations, documents.RecomputationRequest)
+        self.requests = [each for each in self._drop_reversed("recomputations", asked) if each.is_about(options.report)]
+        for request in self.requests:
+            hosts = (each.host for each in request.exclude_monitoring_source if each.is_reversed)
+            self.passed_over += [f"recomputations: {host} is excluded until before it is excluded" for host in hosts]
+        self.sites = {date: documents.sites_of(items) for date, items in self.lists.endpoints.items()}
+        self.rules = _rules(options, self.lists.profiles)
 
     @property
     def unfit(self) -> list[str]:
@@ -120,26 +133,23 @@ class Inputs:
         sites, until = in_force(self.sites, day) or {}, min(max(now - begin, 0), DAY)
         return DayInputs(day, rules, sites, overrides, distrusted, members, until, eve)
 
+    def _downtimes(self, file: str) -> dict[str, list[documents.Downtime]]:
+        found = _load("downtimes", file, lambda found: found)
+        if not isinstance(found, list) or not any(isinstance(each, dict) and "endpoints" in each for each in found):
+            return {"": self._drop_reversed("downtimes", _read_list("downtimes", file, documents.Downtime))}
+        held: dict[str, list[documents.Downtime]] = {}
+        for each in _read_list("downtimes", file, documents.DowntimesOfDate):
+            held.setdefault(each.date, []).extend(self._drop_reversed("downtimes", each.endpoints or []))
+        return held
 
-def inputs(options: AvailabilityOptions, came: Lists = Lists()) -> Inputs:  # noqa: B008  # a value that never changes
-    """Read the files in the options; other lists come from messages. Raises `WrongOption` for a bad file."""
-    passed_over: list[str] = []
-    profile = options.metric_profile
-    services = _single("metric_profile", profile, documents.MetricProfile).services if profile else []
-    files = Lists(
-        group((each.date, each) for each in _read_list("topology", options.topology, documents.EndpointItem)),
-        group((each.date, each) for each in _read_list("groups", options.groups, documents.GroupItem)),
-        {"": {each.service: each.metrics for each in services}} if profile else {},
-        _downtimes(options.downtimes, passed_over) if options.downtimes else {},
-    )
-    lists = Lists._make(file or message for file, message in zip(files, came, strict=True))
-    requests = _times("recomputations", options.recomputations, documents.RecomputationRequest, passed_over)
-    followed = tuple(each for each in requests if each.is_about(options.report))
-    for request in followed:
-        hosts = (each for each in request.exclude_monitoring_source if each.is_reversed)
-        passed_over += [f"recomputations: {each.host} is excluded until before it is excluded" for each in hosts]
-    sites = {date: documents.sites_of(items) for date, items in lists.endpoints.items()}
-    return Inputs(_rules(options, lists.profiles), sites, lists, followed, tuple(passed_over))
+    def _drop_reversed(self, option: str, times: Iterable[P]) -> list[P]:
+        held = []
+        for number, each in enumerate(times):
+            if each.is_reversed:
+                self.passed_over.append(f"{option}: item {number} ends at {each.end_time}, before it starts")
+            else:
+                held.append(each)
+        return held
 
 
 def in_force(known: Mapping[str, T], day: str) -> T | None:
@@ -151,30 +161,6 @@ def in_force(known: Mapping[str, T], day: str) -> T | None:
 def day_before(day: str, days: int = 1) -> str:
     """Return the date `days` earlier, as `2024-03-05`."""
     return (date.fromisoformat(day) - timedelta(days=days)).isoformat()
-
-
-def _downtimes(file: str, passed_over: list[str]) -> dict[str, list[documents.Downtime]]:
-    found = _load("downtimes", file, lambda found: found)
-    if not isinstance(found, list) or not any(isinstance(each, dict) and "endpoints" in each for each in found):
-        return {"": _times("downtimes", file, documents.Downtime, passed_over)}
-    held: dict[str, list[documents.Downtime]] = {}
-    for each in _read_list("downtimes", file, documents.DowntimesOfDate):
-        held.setdefault(each.date, []).extend(_drop_reversed("downtimes", each.endpoints or [], passed_over))
-    return held
-
-
-def _times(option: str, file: str, item: type[P], passed_over: list[str]) -> list[P]:
-    return _drop_reversed(option, _read_list(option, file, item), passed_over)
-
-
-def _drop_reversed(option: str, times: Iterable[P], passed_over: list[str]) -> list[P]:
-    held = []
-    for number, each in enumerate(times):
-        if each.is_reversed:
-            passed_over.append(f"{option}: item {number} ends at {each.end_time}, before it starts")
-        else:
-            held.append(each)
-    return held
 
 
 def _rules(options: AvailabilityOptions, profiles: Mapping[str, Profile]) -> dict[str, ProfileRules]:
@@ -201,7 +187,6 @@ def _read_list(option: str, file: str, item: type[T]) -> list[T]:
 
 
 def _single(option: str, file: str, item: type[T]) -> T:
-
     def fit(found: Any) -> T:
         alone = found if isinstance(found, list) else [found]
         if len(alone) != 1:

@@ -12,7 +12,6 @@ import hashlib
 import json
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -25,12 +24,11 @@ from pyspark.sql import functions as F
 
 from ams.pipeline.checkpoint import CHECKPOINT, read, write
 from ams.pipeline.jobs.availability import figures
-from ams.pipeline.jobs.availability.inputs import AvailabilityOptions, DayInputs, Inputs, day_before, inputs
+from ams.pipeline.jobs.availability.inputs import AvailabilityOptions, DayInputs, Inputs, day_before
 from ams.pipeline.jobs.availability.parse import lists, parse_lists, parse_results
 from ams.pipeline.jobs.availability.timelines import DAY
 from ams.pipeline.jobs.base import Job
 from ams.pipeline.jobs.fields import group
-from ams.pipeline.message_parser import rows_of, split
 from ams.pipeline.report import plots
 from ams.pipeline.report.page import Figure, Rows, Section, page, put
 from ams.pipeline.run import Run
@@ -45,8 +43,7 @@ class _Sent(msgspec.Struct, frozen=True):
     number: int
 
 
-@dataclass(frozen=True, slots=True)
-class Outbox:
+class Outbox(NamedTuple):
     """Outbox table of events to publish."""
 
     table: Table
@@ -87,8 +84,8 @@ class Outbox:
             for number in pending:
                 rows = self.table.read().where(F.col("number") == number)
                 messages = rows.select("data", attributes.alias("attributes"), order.alias("order_by"))
-                key = {"idempotencyKey": f"events-{self.name}-{number}"}
-                publish(messages, {**self.options, **key}, ("order_by",))
+                options = {**self.options, "idempotencyKey": f"events-{self.name}-{number}"}
+                publish(messages, options, ("order_by",))
                 write(self.marker, _Sent(number))
         finally:
             context.setLocalProperty(BATCH_ID, batch)  # type: ignore[arg-type]  # it may have been absent
@@ -101,23 +98,21 @@ DayPrint = tuple[DayInputs, str]  # the inputs of a day, and their fingerprint
 
 def run(run: Run, options: AvailabilityOptions) -> None:
     """Store the topic's results by day, and compute days with changed inputs."""
-    inputs(options)  # report bad files before reading messages
+    Inputs(options)  # report bad files before reading messages
     stored, synced = run.table("results", figures.RESULTS, ("date",)), run.table("synced", figures.SYNCED)
 
     def handle(batch: DataFrame) -> None:
         sync = F.col("topic") == options.sync_topic
         latest = time.time() + DAY  # clocks differ, but not by a day
-        read_lists, schema = partial(parse_lists, report=options.report), figures.SYNCED
-        items = split(rows_of(batch.where(sync), read_lists, schema), schema)
         read_results = partial(parse_results, shape=options.shape, latest=latest)
         run.append(stored, _with_source(run.parsed(batch.where(~sync), read_results, figures.RESULTS)))
         if options.sync_topic:
-            run.append(synced, _with_source(items.records))
-        run.set_aside(items.broken)
+            read_lists = partial(parse_lists, report=options.report)
+            run.append(synced, _with_source(run.parsed(batch.where(sync), read_lists, figures.SYNCED)))
 
     def refresh() -> None:
         came = synced.read(columns=figures.SYNCED.names[:3]).distinct().collect() if options.sync_topic else []
-        known = inputs(options, lists(map(tuple, came)))
+        known = Inputs(options, lists(map(tuple, came)))
         if known.unfit:
             run.say(f"metric profiles of which nothing counts, passed over: {', '.join(known.unfit)}")
         for each in known.passed_over:
@@ -254,12 +249,8 @@ def as_page(shown: Board) -> str:
     return page("Availability and reliability", "What monitoring found of the sites, day by day.", sections(shown))
 
 
+SUMMARY = "Daily availability and reliability of sites, services and endpoints, from monitoring results"
+# Days depend on the content of these files, not on their paths, so the paths may change.
 FILES = {"metric_profile", "aggregation_profile", "operations_profile", "topology", "groups", "downtimes"}
-JOB = Job(
-    "availability",
-    "Daily availability and reliability of sites, services and endpoints, from monitoring results",
-    AvailabilityOptions,
-    run,
-    # Days depend on the content of these files, not on their paths, so the paths may change.
-    harmless=frozenset({*FILES, "recomputations", "repeat_hours", "batch_messages"}),
-)
+HARMLESS = frozenset({*FILES, "recomputations", "repeat_hours", "batch_messages"})
+JOB = Job("availability", SUMMARY, AvailabilityOptions, run, HARMLESS)

@@ -22,7 +22,6 @@ from ams.pipeline.jobs.fields import group
 from ams.pipeline.options import moment
 from ams.pipeline.report.page import put
 from ams.pipeline.run import Run
-from ams.pipeline.session import persist_rows
 
 _TOPIC = r"^SITE_(.+)_ENDPOINT_([^_]+)$"  # the site's name, and its endpoint's id in the configuration database
 
@@ -37,8 +36,8 @@ SHARE = columns(("string", "id vo project"), ("bigint", "max_instances instances
 `project` is the site's own name or id of the place its members work in, `instances` how many there are now, running or
 not; the most CPUs and memory are of one instance.
 """
+# An image for instances; `marketplace` is its URL or name in the federation.
 IMAGE = columns(("string", "id name version os platform marketplace"))
-"""An image for instances; `marketplace` is its URL or name in the federation."""
 FLAVOUR = columns(("string", "id name"), ("bigint", "cpus ram_mb disk_gb accelerators"))
 NOT_TAKEN = columns(("string", "name"), ("bigint", "times"))  # an ignored field: path or attribute, and count
 _VOS = ("array<string>", "vos")
@@ -152,20 +151,20 @@ def run(run: Run, options: CloudOptions) -> None:
 
     def handle(messages: DataFrame) -> None:
         described = run.parsed(messages, parse, DESCRIPTION)
-        with persist_rows(_latest(_with_site(described))) as new:
-            before = kept.read().join(new.select("project", "topic"), ["project", "topic"], "left_semi")
-            kept.replace(_latest(before.unionByName(new)))
+        new = run.cached(_latest(_with_site(described)))
+        before = kept.read().join(new.select("project", "topic"), ["project", "topic"], "left_semi")
+        kept.replace(_latest(before.unionByName(new)))
 
     def refresh() -> None:
         now = options.moment or datetime.now(UTC)
-        with persist_rows(kept.read()) as descriptions:
-            found = sites(descriptions, now, options.stale_hours)
-            offered = {name: items(descriptions, name) for name in ITEMS}
-            run.result("sites", SITES).replace(found)
-            for name, rows in offered.items():
-                run.result(name, ITEMS[name]).replace(rows)
-            catalogue = _catalogue_json(found, offered, now, options.stale_hours)
-            put(run.work / "results" / "catalogue.json", catalogue.decode())
+        descriptions = run.cached(kept.read())
+        found = sites(descriptions, now, options.stale_hours)
+        offered = {name: items(descriptions, name) for name in ITEMS}
+        run.result("sites", SITES).replace(found)
+        for name, rows in offered.items():
+            run.result(name, ITEMS[name]).replace(rows)
+        catalogue = _catalogue_json(found, offered, now, options.stale_hours)
+        put(run.work / "results" / "catalogue.json", catalogue.decode())
 
     run.stream(run.topic(*options.topics, maxOffsetsPerTrigger=str(options.batch_messages)), handle, refresh)
 

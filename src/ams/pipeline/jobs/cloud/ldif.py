@@ -59,8 +59,7 @@ OTHERS: Final = frozenset(
         *("createtimestamp", "modifytimestamp", "creatorsname", "modifiersname", "structuralobjectclass"),
         *("entrydn", "entryuuid", "entrycsn", "hassubordinates", "subschemasubentry"),
     }
-)
-"""Attributes that objects of GLUE 2 may have beside those of GLUE 2, mostly of directories themselves."""
+)  # attributes that objects of GLUE 2 may have beside those of GLUE 2, mostly of directories themselves
 TAKEN: Final = frozenset(  # attributes that are read, in lower case; `description` drops and names all others
     name.lower()
     for name in (
@@ -208,14 +207,13 @@ def _attribute(line: str) -> tuple[str, list[str], str]:
 
 
 def _parts(dn: str) -> Iterator[tuple[str, str]]:
+    def unescape(match: re.Match[str]) -> str:
+        return bytes.fromhex(match[1].replace("\\", "")).decode("utf-8", "replace") if match[1] else match[2]
+
     for part in _PART.findall(dn):
         for each in _PLUS.split(part):
             key, _, value = each.strip().partition("=")
-            yield key.strip(), _ESCAPE.sub(_unescape, value.strip())
-
-
-def _unescape(match: re.Match[str]) -> str:
-    return bytes.fromhex(match[1].replace("\\", "")).decode("utf-8", "replace") if match[1] else match[2]
+            yield key.strip(), _ESCAPE.sub(unescape, value.strip())
 
 
 def _of(blocks: list[Block], *kinds: str) -> list[Block]:
@@ -264,9 +262,8 @@ def _sum(blocks: list[Block], *names: str) -> int | None:
 
 
 def _cloud_image(block: Block, vos: Vos) -> Record:
-    system = (_first(block, f"GLUE2CloudComputingImageOS{part}") for part in ("Name", "Version"))
-    users = _users(block, vos, "GLUE2CloudComputingImage")
-    return {**_read(block, CLOUD_IMAGE), "os": join(" ", *system), "vos": users}
+    system = join(" ", *(_first(block, f"GLUE2CloudComputingImageOS{part}") for part in ("Name", "Version")))
+    return {**_read(block, CLOUD_IMAGE), "os": system, "vos": _users(block, vos, "GLUE2CloudComputingImage")}
 
 
 def _users(block: Block, vos: Vos, kind: str) -> list[str]:

@@ -114,7 +114,7 @@ def _copy_files(node: Node, began: float) -> Copy | None:
     found: dict[str, bytes] = {}
     try:
         with contextlib.closing(_RetentionHold(node)) as kept, live_copy._moment(folder, kept, node.clock) as moment:  # type: ignore[arg-type]
-            found["registry.db"] = moment.registry._connection.serialize()
+            found["registry.db"] = moment.registry.serialize()
             for part in moment.parts:
                 node.disk.take_time()
                 content = node.disk.content(f"{folder.log}/{part.name}")

@@ -149,9 +149,9 @@ class Way:
         """Return resources that must be free when all is answered: memory of bodies and answers, connections and
         tasks."""
         bodies, unread = self.made.lane.fast.bodies, self.made.lane.unread
-        assert all(bool(share) == bool(share.used) for share in (bodies._share, unread._share))
+        assert all(bool(share) == bool(share.used) for share in (bodies._share, unread))
         return (
-            bodies._share.used + len(bodies._arriving), unread._share.used, len(self.port.connections),
+            bodies._share.used + len(bodies._arriving), unread.used, len(self.port.connections),
             len(self.port.exchanges),
         )  # fmt: skip
 

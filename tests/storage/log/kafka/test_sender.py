@@ -87,7 +87,8 @@ async def log(engine: Kafka):
 
 async def open_lossy_log(engine: Kafka, **options: Any) -> LossyLog:
     settings = engine.options(**options)
-    return LossyLog(await LossyConnection.open(settings), settings, engine.idempotency)
+    connection = await LossyConnection.open(settings)
+    return LossyLog(connection, settings, engine.idempotency, Supervisor(), RetentionClock(ManualClock()))
 
 
 async def test_a_batch_whose_answer_is_lost_is_stored_once_and_answered(log: LossyLog, topic: TopicId) -> None:

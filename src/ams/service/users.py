@@ -122,9 +122,10 @@ class Users:
     ) -> dict[ProjectId, tuple[str, ...]] | None:
         """Return the requested memberships, None if absent; check them, then the service roles (5.4, U3)."""
         named = [grant for grant in details.grants or () if grant.project]
-        for index, grant in enumerate(named):
-            if any(each.project == grant.project for each in named[:index]):
-                raise InvalidInput(f"duplicate reference of project {grant.project}")
+        seen: set[str] = set()
+        for grant in named:
+            refuse_if(grant.project in seen, f"duplicate reference of project {grant.project}")
+            seen.add(grant.project)
         roles = {}
         for grant in named:
             project = await self.registry.projects.find(grant.project)

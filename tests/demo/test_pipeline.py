@@ -10,7 +10,7 @@ import pyarrow as pa
 from ams.pipeline.errors import Broken
 from ams.pipeline.jobs.accounting.envelope import EnvelopeTrust
 from ams.pipeline.jobs.accounting.reader import parse
-from ams.pipeline.jobs.availability.inputs import AvailabilityOptions, inputs
+from ams.pipeline.jobs.availability.inputs import AvailabilityOptions, Inputs
 from ams.pipeline.report.page import Rows, page
 from ams.tables.table import Table
 from demo.pipeline import boards, worlds
@@ -30,7 +30,7 @@ def test_every_job_takes_what_is_said_to_it_and_works_in_a_folder_of_its_own(tmp
 
 def test_a_seed_makes_the_same_messages_and_the_files_of_monitoring_fit_them(tmp_path: Path) -> None:
     made = list(monitoring.messages(1, DAY, sites=1))
-    found = inputs(AvailabilityOptions(**monitoring.files(1, DAY, tmp_path, sites=5)))
+    found = Inputs(AvailabilityOptions(**monitoring.files(1, DAY, tmp_path, sites=5)))
 
     assert made == list(monitoring.messages(1, DAY, sites=1)) != list(monitoring.messages(2, DAY, sites=1))
     assert {sample.topic for sample in made} == set(monitoring.TOPICS)

@@ -123,12 +123,7 @@ async def assemble(
 ) -> Assembled:
     """Open the parts; the stack closes them. Raises `Unusable`, `BadSettings`, `RegistryUnavailable`."""
     _check_authorities(settings)
-    context = AskingContext.make(proxied=settings.proxy_protocol)
-    if settings.tls_self_signed:
-        os.makedirs(folder.place("-tls"), mode=0o700, exist_ok=True)
-        certificate = Certificate.local(folder.place("-tls"), context)
-    else:
-        certificate = Certificate.load(settings.cert, settings.key, context)
+    certificate, context = _certificate(settings, folder)
     management_key = folder.management_key(settings.service_token)
     login = await _login(settings, folder, clock, supervisor, stack)
     # Counted apart: failed logins of sites behind one address must not block administrators there.
@@ -178,6 +173,14 @@ async def _login(
     )  # fmt: skip
     stack.push_async_callback(login.close)
     return login
+
+
+def _certificate(settings: AuthnSettings, folder: AuthnFolder) -> tuple[Certificate, AskingContext]:
+    context = AskingContext.make(proxied=settings.proxy_protocol)
+    if settings.tls_self_signed:
+        os.makedirs(folder.place("-tls"), mode=0o700, exist_ok=True)
+        return Certificate.local(folder.place("-tls"), context), context
+    return Certificate.load(settings.cert, settings.key, context), context
 
 
 def _server(settings: AuthnSettings, app: Application, context: AskingContext) -> HttpServer:

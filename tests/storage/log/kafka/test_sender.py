@@ -13,6 +13,8 @@ from aiokafka.protocol.produce import ProduceRequest
 from ams.core.errors import LogUnavailable, TooLarge
 from ams.core.messages import Message, message
 from ams.core.names import TopicId
+from ams.core.retention_clock import RetentionClock
+from ams.core.supervisor import Supervisor
 from ams.storage.log.base import Appended, Bounds
 from ams.storage.log.kafka.connection import KafkaConnection
 from ams.storage.log.kafka.log import KafkaLog
@@ -88,7 +90,7 @@ async def log(engine: Kafka):
 async def open_lossy_log(engine: Kafka, **options: Any) -> LossyLog:
     settings = engine.options(**options)
     connection = await LossyConnection.open(settings)
-    return LossyLog(connection, settings, engine.idempotency, Supervisor(), RetentionClock(ManualClock()))
+    return LossyLog(connection, settings, engine.idempotency, Supervisor(), RetentionClock(engine.clock))
 
 
 async def test_a_batch_whose_answer_is_lost_is_stored_once_and_answered(log: LossyLog, topic: TopicId) -> None:

@@ -262,13 +262,16 @@ class KafkaTopics:
         return refused
 
     async def _list(self) -> None:
-        """Update the list. In the brokers' list new topics may be missing, and deleted ones may still be there."""
         loop = asyncio.get_running_loop()
         asked = loop.time()
         found = await await_refusable(
             administration.list_topics(self._connection, self._options.prefix, self._connection.deadline())
         )
         self.cost = loop.time() - asked
+        self._take(found, asked)
+
+    def _take(self, found: dict[TopicId, Listed], asked: float) -> None:
+        """Merge a list: just created topics may be missing in it, deleted ones may still be in it."""
         new = {topic: listed for topic, listed in found.items() if not self._dropped.peek(topic)}
         lacking = [
             t for t in self._listed.keys() - new.keys() if self._made.get(t, -_LISTED_SECONDS) + _LISTED_SECONDS < asked

@@ -18,7 +18,8 @@ from pyspark.sql import functions as F
 from ams.client import Message
 from ams.pipeline.checkpoint import SPARK_LOG, read_standing
 from ams.pipeline.columns import MESSAGES
-from ams.pipeline.errors import DataLoss, WrongTable
+from ams.pipeline.errors import DataLoss, Failed, WrongTable
+from ams.pipeline.plans import read_plan
 from ams.pipeline.run import Run, Stopped
 from pyspark_ams.jobs import Json, last_published
 from tests.pipeline.conftest import Runs
@@ -150,6 +151,16 @@ def test_a_run_that_is_told_to_stop_ends_behind_its_batch_and_the_next_goes_on(r
     assert (stopped.counts()[0], rest.counts()[0]) == (2, 3)
     rows = rest.table("all", MESSAGES).read().orderBy("offset").collect()
     assert [bytes(row["data"]) for row in rows] == [b"0", b"1", b"2", b"3", b"4"]
+
+
+@pytest.mark.long
+def test_a_mistake_in_a_batch_of_a_file_is_told_with_its_line(runs: Runs, tmp_path: Path) -> None:
+    runs.garden.topic("plants", make_messages(1))
+    file = tmp_path / "plants.py"
+    file.write_text(PLANTS.replace("run.append(table, messages.mapInArrow(unchanged, MESSAGES))", "[].pop()"))
+
+    with pytest.raises(Failed, match=r"plants\.py:8: IndexError: pop from empty list"):
+        runs.do(read_plan(str(file)).run)
 
 
 @pytest.mark.long

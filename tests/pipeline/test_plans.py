@@ -1,14 +1,16 @@
 """Plans of jobs: built-in ones, Python files, and files of options."""
 
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from ams.core.errors import BadDocument
 from ams.core.yaml_tree import MAX_BYTES
-from ams.pipeline.errors import WrongJobFile, WrongOption
+from ams.pipeline.errors import Failed, WrongJobFile, WrongOption
 from ams.pipeline.job_run import RunPlan
 from ams.pipeline.plans import read_plan
+from ams.pipeline.run import Run
 
 COPY = '''\
 import msgspec
@@ -63,6 +65,21 @@ def test_a_python_file_without_one_job_is_refused_with_a_line(
     tmp_path: Path, text: str, mistake: tuple[int, str]
 ) -> None:
     assert find_mistakes(tmp_path, text, "job.py") == [mistake]
+
+
+MISTAKEN = """\
+from pyspark_ams.jobs import job
+
+
+@job
+def mistaken(run):
+    {}["absent"]
+"""
+
+
+def test_a_mistake_in_the_function_of_a_file_is_told_with_its_line_and_is_no_fault_of_ours(tmp_path: Path) -> None:
+    with pytest.raises(Failed, match=r"job\.py:6: KeyError: 'absent'"):
+        plan(tmp_path, MISTAKEN, name="job.py").run(cast("Run", None))
 
 
 @pytest.mark.parametrize("name", ["nowhere.py", "nowhere.yaml", "folder/nowhere"])

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Literal
 
-from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -33,16 +32,31 @@ class Expectation:
 
     @property
     def sets_aside(self) -> bool:
-        """Whether rows that fail go to quarantine."""
+        """True if rows that fail go to quarantine."""
         return self.on_failure == "set_aside"
 
 
 def check_rows(
-    rows: DataFrame, expectations: Sequence[Expectation], where: str, say: Callable[[str], None]
-) -> tuple[DataFrame, DataFrame | None, dict[str, Counted], DataFrame]:
-    """Check rows in the order of expectations: a row that is set aside is not checked further. Raises `CheckFailed`.
+    rows: DataFrame,
+    expectations: Sequence[Expectation],
+    where: str,
+    cache: Callable[[DataFrame], DataFrame],
+    say: Callable[[str], None],
+) -> tuple[DataFrame, DataFrame | None, dict[str, Counted]]:
+    """Check rows in the order of expectations: a row that is set aside is not checked further.
 
-    Returns: Rows that stay, rows set aside (`columns.BROKEN`), the counts, and the cached rows of both, to unpersist.
+    Args:
+        rows: Records, with the column `source` where rows are set aside.
+        expectations: The conditions, each with a name of its own.
+        where: Names the rows in errors, such as `batch 7`.
+        cache: Keeps the rows, which are read several times.
+        say: Prints the line of an expectation that warns.
+
+    Returns:
+        Rows that stay, rows set aside (`columns.BROKEN`), and the counts by expectation.
+
+    Raises:
+        CheckFailed: Too few rows meet an expectation whose `on_failure` is `fail`.
     """
     marks = {f"#{number}": each for number, each in enumerate(expectations)}
     marked, passed = rows, F.lit(True)  # in marked: true where it fails, null where it was not checked
@@ -50,7 +64,7 @@ def check_rows(
         marked = marked.withColumn(mark, F.when(passed, ~F.coalesce(each.holds, F.lit(False))))
         if each.sets_aside:
             passed = passed & ~F.col(mark)
-    cached = marked.persist(StorageLevel.DISK_ONLY)
+    cached = cache(marked)
     sums = [F.struct(F.count(mark), F.count_if(F.col(mark))).alias(mark) for mark in marks]
     [found] = cached.agg(*sums).collect()
     counts = {each.name: Counted(*found[mark]) for mark, each in marks.items()}
@@ -58,7 +72,7 @@ def check_rows(
         _judge(each, counts[each.name], where, say)
     aside = {mark: each.name for mark, each in marks.items() if each.sets_aside}
     broken = _broken(cached.where(~passed), rows.columns, aside) if aside else None
-    return cached.where(passed).select(*rows.columns), broken, counts, cached
+    return cached.where(passed).select(*rows.columns), broken, counts
 
 
 def _judge(expectation: Expectation, counted: Counted, where: str, say: Callable[[str], None]) -> None:

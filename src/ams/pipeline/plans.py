@@ -5,20 +5,26 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import yaml
+from py4j.protocol import Py4JError
 from pyspark import cloudpickle
+from pyspark.errors import PySparkException
 
-from ams.core.errors import BadDocument
+from ams.core.errors import AmsError, BadDocument
 from ams.core.yaml_tree import Value, bad, parse_tree, read_tree
-from ams.pipeline.errors import Finding, WrongJobFile, WrongOption
+from ams.pipeline.errors import Failed, Finding, WrongJobFile, WrongOption
 from ams.pipeline.job_run import RunPlan
 from ams.pipeline.jobs import load
 from ams.pipeline.jobs.base import Job, read_options, takes_text
+from ams.pipeline.run import Run, Stopped
 
 _YAML = (".yaml", ".yml")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", re.ASCII)  # of a run, and of its folder
@@ -57,15 +63,34 @@ def _load_file(file: str) -> Job[Any]:
     try:
         spec.loader.exec_module(module)
     except Exception as error:
-        lines = [each.lineno for each in traceback.extract_tb(error.__traceback__) if each.filename == spec.origin]
-        line = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else None
+        line = error.lineno if isinstance(error, SyntaxError) else _line_in(spec.origin, error)
         raise WrongJobFile(file, [Finding(line or 1, f"{type(error).__name__}: {error}")]) from error
     cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]  # PySpark has no types for it
     jobs = [each for each in vars(module).values() if isinstance(each, Job)]
     if len(jobs) != 1:
         names = f"{len(jobs)} jobs" if jobs else "no job"
         raise WrongJobFile(file, [Finding(1, f"one function with @job is expected; there is {names}")])
-    return jobs[0]
+    return replace(jobs[0], run=partial(_run_job_of, file, spec.origin, jobs[0].run))
+
+
+def _run_job_of(
+    file: str, origin: str | None, function: Callable[..., None], run: Run, options: msgspec.Struct
+) -> None:
+    """Run a file's function; raise `Failed` with its line for a mistake in it, which is none of ours."""
+    try:
+        function(run, options)
+    except (AmsError, PySparkException, Py4JError, Stopped):
+        raise
+    except Exception as error:
+        line = _line_in(origin, error)
+        if line is None:
+            raise
+        raise Failed(f"{file}:{line}: {type(error).__name__}: {error}") from error
+
+
+def _line_in(origin: str | None, error: Exception) -> int | None:
+    lines = [each.lineno for each in traceback.extract_tb(error.__traceback__) if each.filename == origin]
+    return lines[-1] if lines else None
 
 
 def _plan_of_yaml(file: str, settings: Sequence[str]) -> RunPlan:

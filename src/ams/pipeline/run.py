@@ -69,7 +69,7 @@ class Run:
     _added: Counter[str] = field(default_factory=Counter)
     _working: bool = False
     _failure: BaseException | None = None
-    # Of the batch at work:
+    # The batch or result at work:
     _batch: int | None = None  # None while a result is computed
     _kept: ExitStack = field(default_factory=ExitStack)  # frees cached rows
     _aside: list[DataFrame] = field(default_factory=list)
@@ -147,8 +147,7 @@ class Run:
         where = "the result" if self._batch is None else f"batch {self._batch}"
         if self._batch is None and (aside := [each.name for each in expectations if each.sets_aside]):
             raise WrongOption("on_failure", f"expectation {aside[0]}: rows of a result cannot be set aside")
-        passed, broken, counts, cached = check_rows(rows, expectations, where, self.say)
-        self._kept.callback(cached.unpersist)
+        passed, broken, counts = check_rows(rows, expectations, where, self.cached, self.say)
         self._counts |= counts
         if broken is not None:
             self.set_aside(broken)

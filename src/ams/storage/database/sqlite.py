@@ -90,10 +90,19 @@ class SqliteStore:
     async def read(self, work: Work[T]) -> T:
         return await in_thread(self._readers, self._attempt, work, "BEGIN")
 
-    async def put(self, work: Work[T], _: Sequence[Invalidation] = (), *, grows: bool = False, **__: object) -> T:
+    # One thread writes: any work there is alone.
+
+    async def put(self, work: Work[T], *, grows: bool = False, turn: int | None = None) -> T:
         return await in_thread(self._writer, self._attempt_write, work, grows)
 
-    run_long = alone = write = put  # one thread writes: any work there is alone
+    async def write(self, work: Work[T], forgets: Sequence[Invalidation], *, large: bool, grows: bool) -> T:
+        return await self.put(work, grows=grows)
+
+    async def run_long(self, work: Work[T], *, waits: bool) -> T:
+        return await self.put(work)
+
+    async def alone(self, work: Work[T]) -> T:
+        return await self.put(work)
 
     async def require_room(self) -> None:
         await in_thread(self._readers, self._require_room)
